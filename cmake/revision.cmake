@@ -1,0 +1,13 @@
+# Writes HEADER with the git revision of SOURCE and whether its tracked files differ from it.
+execute_process(COMMAND git -C ${SOURCE} rev-parse HEAD OUTPUT_VARIABLE revision ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE failed)
+set(dirty false)
+if(failed)
+  set(revision "unknown")
+else()
+  execute_process(COMMAND git -C ${SOURCE} diff --quiet HEAD RESULT_VARIABLE differs ERROR_QUIET)
+  if(differs)
+    set(dirty true)
+  endif()
+endif()
+file(WRITE ${HEADER}.new "#pragma once\n#define CANZONA_REVISION \"${revision}\"\n#define CANZONA_DIRTY ${dirty}\n")
+file(COPY_FILE ${HEADER}.new ${HEADER} ONLY_IF_DIFFERENT)

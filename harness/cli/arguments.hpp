@@ -1,0 +1,46 @@
+// The options that the subcommands share, from text to checked values.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/experiment/experiment.hpp"
+
+namespace canzona::harness {
+
+/// As given on the command line. Numbers stay text until they are checked, so that every complaint reads alike.
+struct CommonArguments {
+  std::string model;
+  std::string dp;
+  std::string tp;
+  std::string strategy = "all";
+  std::string optimizer;
+  std::string alpha;
+  std::string cost;
+  std::string cost_file;
+  std::string capacity;
+  std::string bucket_size;
+  std::string gradient_dtype = "fp32";
+  std::vector<std::string> optimizer_options;  ///< NAME=VALUE
+  std::string json;
+};
+
+/// Adds them to a subcommand; what `arguments` holds is shown as default.
+void add_common(CLI::App& command, CommonArguments& arguments);
+
+/// The strategies that were asked for: one, or all in their order. Throws InputError listing the names.
+std::vector<std::string> strategies_of(const CommonArguments& arguments);
+
+/// Options, bucket size and measured costs; config, mesh, strategy and optimizer are left to the caller.
+WorkloadRequest settings_of(const CommonArguments& arguments);
+
+/// A positive integer for `option`.
+std::int64_t positive(const std::string& option, const std::string& text, std::int64_t most);
+
+/// The points that were asked for, one a strategy.
+std::vector<Point> points_of(const CommonArguments& arguments);
+
+}  // namespace canzona::harness

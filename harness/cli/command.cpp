@@ -1,0 +1,63 @@
+#include "harness/cli/command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+
+#include "harness/record/provenance.hpp"
+#include "reference/core/error.hpp"
+
+namespace canzona::harness {
+namespace {
+
+volatile std::sig_atomic_t interrupt_received = 0;
+
+void on_interrupt(int) { interrupt_received = 1; }
+
+/// A message as one line.
+int complain(const char* prefix, std::string message, int code) {
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  fmt::print(stderr, "canzona: {}{}\n", prefix, message);
+  return code;
+}
+
+}  // namespace
+
+bool interrupted() { return interrupt_received != 0; }
+
+int run_command(const std::vector<std::string>& arguments) {
+  std::signal(SIGINT, on_interrupt);
+  CLI::App app("canzona: plan, verify and compare parallel strategies for matrix optimizers", "canzona");
+  app.require_subcommand(1);
+  app.set_help_all_flag("--help-all", "Print this help and that of every command");
+  Runner chosen;
+  add_list(app, chosen);
+  add_plan(app, chosen);
+  add_verify(app, chosen);
+  add_reproduce(app, chosen);
+
+  std::vector<std::string> line{"canzona"};
+  line.insert(line.end(), arguments.begin(), arguments.end());
+  remember_command_line(line);
+  try {
+    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 takes them
+    app.parse(reversed);
+    return chosen();
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return kSuccess;
+  } catch (const CLI::CallForAllHelp&) {
+    fmt::print("{}", app.help("", CLI::AppFormatMode::All));
+    return kSuccess;
+  } catch (const CLI::ParseError& error) {
+    return complain("", std::string(error.what()) + ", see --help", kBadInput);
+  } catch (const InputError& error) {
+    return complain("", error.what(), kBadInput);
+  } catch (const std::exception& error) {
+    return complain("internal error: ", error.what(), kInternalError);
+  }
+}
+
+}  // namespace canzona::harness

@@ -1,0 +1,86 @@
+// canzona list: what there is to choose from, as it describes itself.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "harness/cli/command.hpp"
+#include "harness/experiment/paths.hpp"
+#include "harness/record/output_file.hpp"
+#include "reference/optimizers/optimizer.hpp"
+#include "reference/strategies/strategy.hpp"
+
+namespace canzona::harness {
+namespace {
+
+using nlohmann::ordered_json;
+
+template <class Entry>
+ordered_json described(const Entry& entry) {
+  ordered_json options = ordered_json::array();
+  for (const OptionDescription& option : entry.options) {
+    options.push_back({{"name", option.name},
+                       {"default", option.standard},
+                       {"allowed", allowed_values(option.kind)},
+                       {"unit", option.unit},
+                       {"help", option.help}});
+  }
+  return {{"name", entry.name}, {"description", entry.description}, {"citation", entry.citation}, {"options", options}};
+}
+
+ordered_json everything() {
+  ordered_json json;
+  json["models"] = ordered_json::array();
+  for (const std::string& name : model_names()) {
+    const Model model = build_model(find_model(name), 1);
+    json["models"].push_back({{"name", name},
+                              {"parameters", model.parameter_count()},
+                              {"matrix_parameters", model.matrix_parameter_count()}});
+  }
+  json["strategies"] = ordered_json::array();
+  for (const Strategy& strategy : Strategies::instance().all()) json["strategies"].push_back(described(strategy));
+  json["optimizers"] = ordered_json::array();
+  for (const auto& optimizer : reference::Optimizers::instance().all())
+    json["optimizers"].push_back(described(optimizer));
+  return json;
+}
+
+void print(const ordered_json& json) {
+  fmt::print("models\n");
+  for (const auto& model : json["models"]) {
+    fmt::print("  {:<12} {:>15} parameters, {:>15} in matrices\n", model["name"].get<std::string>(),
+               model["parameters"].get<std::int64_t>(), model["matrix_parameters"].get<std::int64_t>());
+  }
+  for (const char* kind : {"strategies", "optimizers"}) {
+    fmt::print("\n{}\n", kind);
+    for (const auto& entry : json[kind]) {
+      fmt::print("  {:<14} {}\n  {:<14} {}\n", entry["name"].get<std::string>(),
+                 entry["description"].get<std::string>(), "", entry["citation"].get<std::string>());
+      for (const auto& option : entry["options"]) {
+        const std::string unit = option["unit"];
+        fmt::print("  {:<14}   {} = {}{}  {} ({})\n", "", option["name"].get<std::string>(),
+                   option["default"].get<std::string>(), unit.empty() ? "" : " [" + unit + "]",
+                   option["help"].get<std::string>(), option["allowed"].get<std::string>());
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void add_list(CLI::App& app, Runner& chosen) {
+  CLI::App* command = app.add_subcommand("list", "Models, strategies and optimizers, with their options and defaults");
+  const auto json = std::make_shared<std::string>();
+  command->add_option("--json", *json, "write the list as JSON to FILE, or to standard output with -")
+      ->type_name("FILE");
+  command->callback([json, &chosen] {
+    chosen = [json] {
+      const ordered_json list = everything();
+      if (!json->empty()) OutputFile(*json, "--json").commit(list.dump(2) + "\n");
+      if (*json != "-") print(list);
+      return kSuccess;
+    };
+  });
+}
+
+}  // namespace canzona::harness

@@ -1,0 +1,36 @@
+// The experiments of experiments/paper: which points a table or figure is made of.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "reference/core/dtype.hpp"
+#include "reference/strategies/workload.hpp"
+
+namespace canzona::harness {
+
+/// One point: a workload, and the type in which gradients travel.
+struct Point {
+  WorkloadRequest request;
+  DType gradient = DType::fp32;
+
+  /// "qwen3-32b-dp32-tp8-canzona-muon", the name of its record.
+  std::string name() const;
+};
+
+/// One file of experiments/paper.
+struct Experiment {
+  std::string name;  ///< the file's stem
+  std::string title;
+  std::vector<Point> points;
+};
+
+/// Reads `path`: title, kind ("load"), models, strategies, optimizers, gradient_dtype, meshes = [{dp, tp}]. Throws
+/// InputError naming the file, the key, the value and what is allowed; unknown keys and names are refused.
+Experiment read_experiment(const std::filesystem::path& path);
+
+/// Seconds by shape from a TOML file of [[matrix]] rows, cols, seconds.
+Cost::Measured read_cost_file(const std::filesystem::path& path);
+
+}  // namespace canzona::harness

@@ -1,0 +1,199 @@
+#include "harness/verify/verify.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "reference/core/error.hpp"
+
+namespace canzona::harness {
+namespace {
+
+using reference::DenseReference;
+using reference::Executor;
+using reference::Precision;
+
+template <class Scalar>
+bool same_bits(const Scalar& a, const Scalar& b) {
+  return std::memcmp(&a, &b, sizeof(Scalar)) == 0;
+}
+
+/// A difference in words, or nothing.
+template <class Scalar>
+std::string difference(const char* what, int rank, const std::string& parameter, const Scalar* got,
+                       const Scalar* expected, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (!same_bits(got[i], expected[i])) {
+      return fmt::format("rank {}: {} of {} element {} is {}, one device has {}", rank, what, parameter, i, got[i],
+                         expected[i]);
+    }
+  }
+  return {};
+}
+
+template <class Scalar>
+std::string compare_rank(const Executor<Scalar>& executor, const DenseReference<Scalar>& dense,
+                         const Workload& workload, int index) {
+  const auto& rank = executor.rank(index);
+  std::vector<std::vector<Range>> owned;
+  for (std::size_t bucket = 0; bucket < workload.buffer.buckets.size(); ++bucket) {
+    owned.push_back(owned_ranges(workload.plan, workload.buffer, static_cast<int>(bucket), rank.at.dp));
+  }
+  std::vector<Scalar> shard;
+  for (const Slot& slot : workload.buffer.slots) {
+    const Parameter& parameter = workload.model.parameters[slot.parameter];
+    shard.resize(static_cast<std::size_t>(slot.elements.size()));
+    take_shard(dense.weights(slot.parameter), parameter, workload.mesh.tp, rank.at.tp, shard.data());
+    std::string failure = difference("weight", index, parameter.name, rank.weights.data() + slot.elements.begin,
+                                     shard.data(), slot.elements.size());
+    if (!failure.empty()) return failure;
+    take_shard(dense.master(slot.parameter), parameter, workload.mesh.tp, rank.at.tp, shard.data());
+    for (const Range& range : owned[workload.buffer.bucket_of(slot.parameter)]) {
+      const Range mine = intersection(range, slot.elements);
+      failure = difference("master weight", index, parameter.name, rank.master.data() + mine.begin,
+                           shard.data() + (mine.begin - slot.elements.begin), mine.size());
+      if (!failure.empty()) return failure;
+    }
+  }
+  return {};
+}
+
+/// Matrix-optimizer steps that a plan should cost: each block once, times the ranks that compute it redundantly.
+std::int64_t expected_orthogonalizations(const Workload& workload, int iterations) {
+  std::int64_t blocks = 0;
+  for (const Parameter& parameter : workload.model.parameters) {
+    if (parameter.routing == Routing::matrix) blocks += static_cast<std::int64_t>(parameter.blocks.size());
+  }
+  const int copies = (workload.plan.replicated() ? workload.mesh.dp : 1) *
+                     (workload.plan.matrix_update == MatrixUpdate::redundant ? workload.mesh.tp : 1);
+  return blocks * iterations * copies;
+}
+
+std::string compare_traffic(const Traffic& moved, const Workload& workload, const Precision& precision,
+                            int iterations) {
+  const Traffic closed_form = traffic_of(workload.plan, workload.model, workload.buffer, precision.wire);
+  for (const Collective collective : kCollectives) {
+    for (int rank = 0; rank < workload.mesh.ranks(); ++rank) {
+      const std::int64_t expected = closed_form.sent(collective)[rank] * iterations;
+      if (moved.sent(collective)[rank] != expected) {
+        return fmt::format("rank {} sent {} bytes in {}, the closed form is {}", rank, moved.sent(collective)[rank],
+                           name_of(collective), expected);
+      }
+    }
+  }
+  return {};
+}
+
+/// Dense runs by what they depend on, shared by the strategies.
+template <class Scalar>
+class DenseRuns {
+ public:
+  const DenseReference<Scalar>& of(const VerifyCase& what, const Workload& workload, const Precision& precision,
+                                   const VerifyRequest& request) {
+    const std::lock_guard lock(mutex_);
+    const auto key = std::make_tuple(what.optimizer, what.mesh.dp, what.mesh.tp, what.precision);
+    auto& run = runs_[key];
+    if (!run) {
+      run = std::make_unique<DenseReference<Scalar>>(workload, precision, request.seed);
+      run->run(request.iterations);
+    }
+    return *run;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::tuple<std::string, int, int, DType>, std::unique_ptr<DenseReference<Scalar>>> runs_;
+};
+
+template <class Scalar>
+std::string run_case(const VerifyCase& what, const Workload& workload, const VerifyRequest& request,
+                     DenseRuns<Scalar>& runs) {
+  const Precision precision = reference::make_precision(what.precision, request.gradient);
+  Executor<Scalar> executor(workload, precision, request.seed);
+  executor.run(request.iterations);
+  return compare(executor, runs.of(what, workload, precision, request), workload, precision, request.iterations);
+}
+
+std::vector<VerifyCase> cases_of(const VerifyRequest& request) {
+  std::vector<VerifyCase> cases;
+  for (const std::string& optimizer : request.optimizers) {
+    for (const Mesh& mesh : request.meshes) {
+      for (const DType precision : request.precisions) {
+        for (const std::string& strategy : request.strategies) cases.push_back({optimizer, strategy, mesh, precision});
+      }
+    }
+  }
+  return cases;
+}
+
+}  // namespace
+
+std::string VerifyCase::name() const {
+  return fmt::format("{} {} dp {} × tp {} {}", optimizer, strategy, mesh.dp, mesh.tp, name_of(precision));
+}
+
+std::vector<Mesh> standard_meshes() {
+  return {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {8, 1}, {1, 2}, {1, 4}, {1, 8}, {2, 2}, {4, 2}, {16, 1}};
+}
+
+std::size_t count_cases(const VerifyRequest& request) { return cases_of(request).size(); }
+
+template <class Scalar>
+std::string compare(const Executor<Scalar>& executor, const DenseReference<Scalar>& dense, const Workload& workload,
+                    const Precision& precision, int iterations) {
+  std::int64_t orthogonalizations = 0;
+  for (int rank = 0; rank < workload.mesh.ranks(); ++rank) {
+    if (std::string failure = compare_rank(executor, dense, workload, rank); !failure.empty()) return failure;
+    orthogonalizations += executor.rank(rank).orthogonalizations;
+  }
+  const std::int64_t expected = expected_orthogonalizations(workload, iterations);
+  if (orthogonalizations != expected)
+    return fmt::format("{} matrix updates, {} expected", orthogonalizations, expected);
+  return compare_traffic(executor.traffic(), workload, precision, iterations);
+}
+
+template std::string compare(const Executor<float>&, const DenseReference<float>&, const Workload&, const Precision&,
+                             int);
+template std::string compare(const Executor<double>&, const DenseReference<double>&, const Workload&, const Precision&,
+                             int);
+
+std::vector<CaseResult> verify(const VerifyRequest& request, const std::function<void()>& advance,
+                               const std::function<bool()>& interrupted) {
+  const std::vector<VerifyCase> cases = cases_of(request);
+  // Bad input is the request's, not a case's: every workload is built before any runs.
+  std::vector<Workload> workloads;
+  for (const VerifyCase& what : cases) {
+    WorkloadRequest workload = request.settings;
+    workload.config = request.config;
+    workload.mesh = what.mesh;
+    workload.strategy = what.strategy;
+    workload.optimizer = what.optimizer;
+    workloads.push_back(make_workload(workload));
+  }
+  DenseRuns<float> float_runs;
+  DenseRuns<double> double_runs;
+  std::vector<std::optional<CaseResult>> results(cases.size());
+#pragma omp parallel for schedule(dynamic, 1)
+  for (std::size_t index = 0; index < cases.size(); ++index) {
+    if (interrupted()) continue;
+    std::string failure;
+    try {
+      failure = cases[index].precision == DType::fp64 ? run_case(cases[index], workloads[index], request, double_runs)
+                                                      : run_case(cases[index], workloads[index], request, float_runs);
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    results[index] = CaseResult{cases[index], std::move(failure)};
+    advance();
+  }
+  std::vector<CaseResult> finished;
+  for (auto& result : results) {
+    if (result) finished.push_back(std::move(*result));
+  }
+  return finished;
+}
+
+}  // namespace canzona::harness

@@ -1,0 +1,53 @@
+// One device: the oracle that every strategy is compared with. It knows neither plan nor shard.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "reference/executor/objective.hpp"
+#include "reference/optimizers/optimizer.hpp"
+#include "reference/strategies/workload.hpp"
+
+namespace canzona::reference {
+
+/// The two optimizers of a run.
+template <class Scalar>
+struct OptimizerPair {
+  std::unique_ptr<Optimizer<Scalar>> matrix;       ///< for whole matrices
+  std::unique_ptr<Optimizer<Scalar>> elementwise;  ///< for everything else: AdamW
+};
+
+/// The workload's optimizer beside AdamW; AdamW's options are the workload's where it is the optimizer asked for.
+template <class Scalar>
+OptimizerPair<Scalar> make_optimizers(const Workload& workload, DType arithmetic);
+
+/// Trains the workload's model on the gradients of `mesh.dp` ranks, averaged in rank order.
+template <class Scalar>
+class DenseReference {
+ public:
+  DenseReference(const Workload& workload, const Precision& precision, std::uint64_t seed);
+
+  void run(int iterations);
+
+  const Matrix<Scalar>& master(int parameter) const { return masters_[parameter]; }
+  const Matrix<Scalar>& weights(int parameter) const { return weights_[parameter]; }
+
+ private:
+  Matrix<Scalar> averaged_gradient(int parameter) const;
+  Matrix<Scalar> update(int parameter, const Matrix<Scalar>& gradient);
+
+  Model model_;
+  int dp_;
+  Precision precision_;
+  Objective<Scalar> objective_;
+  OptimizerPair<Scalar> optimizers_;
+  std::int64_t iteration_ = 0;
+  std::vector<Matrix<Scalar>> masters_;             // by parameter
+  std::vector<Matrix<Scalar>> weights_;             // masters rounded to the model's type
+  std::vector<std::vector<State<Scalar>>> states_;  // by parameter, then by block
+};
+
+extern template class DenseReference<float>;
+extern template class DenseReference<double>;
+
+}  // namespace canzona::reference
