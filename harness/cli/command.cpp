@@ -1,6 +1,7 @@
 #include "harness/cli/command.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <csignal>
@@ -38,10 +39,16 @@ int run_command(const std::vector<std::string>& arguments) {
   add_verify(app, chosen);
   add_reproduce(app, chosen);
 
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   std::vector<std::string> line{"canzona"};
   line.insert(line.end(), arguments.begin(), arguments.end());
   remember_command_line(line);
   try {
+    const bool is_command =
+        arguments.empty() || arguments[0].starts_with('-') || std::count(names.begin(), names.end(), arguments[0]) > 0;
+    if (!is_command)
+      throw InputError("", "command", "'" + arguments[0] + "'", fmt::format("{}", fmt::join(names, ", ")));
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 takes them
     app.parse(reversed);
     return chosen();

@@ -1,0 +1,199 @@
+// The command as a person meets it: exit codes, one-line complaints, JSON, whole files.
+#include "harness/cli/command.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "harness/experiment/paths.hpp"
+#include "tests/support.hpp"
+
+namespace canzona::harness {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct Outcome {
+  int code;
+  std::string out;
+  std::string err;
+};
+
+Outcome canzona(const std::vector<std::string>& arguments) {
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  const int code = run_command(arguments);
+  std::string out = ::testing::internal::GetCapturedStdout();
+  return {code, std::move(out), ::testing::internal::GetCapturedStderr()};
+}
+
+/// Bad input: exit code 2, one line on standard error that holds every `part`, nothing on standard output.
+void expect_refused(const std::vector<std::string>& arguments, const std::vector<std::string>& parts) {
+  const Outcome outcome = canzona(arguments);
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  for (const std::string& part : parts)
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err << " lacks " << part;
+}
+
+class Folder : public ::testing::Test {
+ protected:
+  Folder() : path(testing_support::own_path("")) {
+    fs::remove_all(path);
+    fs::create_directories(path);
+  }
+  ~Folder() override { fs::remove_all(path); }
+  std::string file(const std::string& name, const std::string& text) const {
+    std::ofstream(path / name) << text;
+    return (path / name).string();
+  }
+  fs::path path;
+};
+using Command = Folder;
+
+TEST_F(Command, PlanWritesTheBalanceOfQwen3_32B) {
+  const Outcome outcome = canzona({"plan", "--model", "qwen3-32b", "--dp", "32", "--tp", "8", "--strategy", "canzona",
+                                   "--optimizer", "muon", "--json", "-"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json record = json::parse(outcome.out);
+  EXPECT_NEAR(record["balance"]["gpu"].get<double>(), 2.04, 0.005);
+  EXPECT_EQ(record["kind"], "computed");
+  EXPECT_EQ(record["loads"]["gpu"].size(), 256u);
+  EXPECT_EQ(record["provenance"]["command"][1], "plan");
+  EXPECT_EQ(record["provenance"]["format"], 1);
+}
+
+TEST_F(Command, PlanOfAllStrategiesIsAnArray) {
+  const Outcome outcome = canzona({"plan", "--model", "qwen3-tiny", "--dp", "4", "--tp", "2", "--json", "-"});
+  EXPECT_EQ(json::parse(outcome.out).size(), 5u);
+}
+
+TEST_F(Command, EqualInputsGiveEqualRecords) {
+  const std::vector<std::string> arguments{"plan", "--model", "qwen3-4b", "--json", "-"};
+  EXPECT_EQ(canzona(arguments).out, canzona(arguments).out);
+}
+
+TEST_F(Command, VerifyCountsItsCases) {
+  const Outcome outcome =
+      canzona({"verify", "--dp", "3", "--tp", "2", "--precision", "fp16", "--iterations", "2", "--json", "-"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out.substr(0, 24), "{\"cases\":10,\"failed\":0,\"");
+}
+
+TEST_F(Command, ListNamesEverythingWithItsDefaults) {
+  const json list = json::parse(canzona({"list", "--json", "-"}).out);
+  EXPECT_EQ(list["models"].size(), 8u);
+  EXPECT_EQ(list["strategies"].size(), 5u);
+  EXPECT_EQ(list["strategies"][4]["name"], "canzona");
+  EXPECT_EQ(list["strategies"][4]["options"][0]["default"], "1");
+  EXPECT_EQ(list["optimizers"][0]["name"], "muon");
+}
+
+TEST_F(Command, EverySubcommandHasHelp) {
+  for (const char* name : {"list", "plan", "verify", "reproduce"}) {
+    const Outcome outcome = canzona({name, "--help"});
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_NE(outcome.out.find("--help"), std::string::npos) << name;
+  }
+  EXPECT_EQ(canzona({"--help"}).code, 0);
+}
+
+TEST_F(Command, UnknownNamesListTheValidOnes) {
+  expect_refused({"plan", "--strategy", "magic"},
+                 {"strategy", "'magic'", "synchronous", "layerwise-lpt", "canzona", "all"});
+  expect_refused({"plan", "--optimizer", "sgd"}, {"optimizer", "'sgd'", "muon", "adamw"});
+  expect_refused({"plan", "--model", "gpt5"}, {"model", "'gpt5'", "qwen3-32b", "config.json"});
+  expect_refused({"plan", "--cost", "beauty"}, {"cost", "'beauty'", "numel, flops, measured"});
+  expect_refused({"plan", "--gradient-dtype", "int4"}, {"--gradient-dtype", "'int4'", "fp32"});
+  expect_refused({"verify", "--precision", "fp8"}, {"--precision", "'fp8'", "bf16"});
+  expect_refused({"plan", "--optimizer-option", "mu=1"}, {"option", "'mu'", "momentum"});
+  expect_refused({"plan", "--frobnicate"}, {"--frobnicate"});
+  expect_refused({"frobnicate"}, {"command", "'frobnicate'", "list, plan, verify, reproduce"});
+  expect_refused({}, {"subcommand"});
+}
+
+TEST_F(Command, NumbersThatAreNoneOrOutOfRangeAreRefused) {
+  for (const char* bad : {"0", "-1", "1.5", "nan", "inf", "", "12x", "99999999999999999999"}) {
+    expect_refused({"plan", "--dp", bad}, {"--dp", "'" + std::string(bad) + "'", "an integer from 1 to 1048576"});
+    expect_refused({"plan", "--tp", bad}, {"--tp"});
+  }
+  for (const char* bad : {"-1", "0", "2.5", "nan"})
+    expect_refused({"plan", "--bucket-size", bad}, {"--bucket-size", bad, "an integer from 1"});
+  for (const char* bad : {"-0.1", "1.1", "nan", "inf", "x"}) {
+    expect_refused({"plan", "--alpha", bad}, {"alpha", bad, "a number from 0 to 1"});
+    expect_refused({"plan", "--strategy", "static", "--alpha", bad}, {"alpha", bad});
+  }
+  expect_refused({"plan", "--capacity", "lots"}, {"capacity"});
+  expect_refused({"plan", "--capacity", "5:bytes"}, {"capacity", "'5:bytes'", "N:elements, N:flops"});
+  expect_refused({"verify", "--iterations", "0"}, {"--iterations", "'0'"});
+}
+
+TEST_F(Command, MeshesThatDoNotFitAreRefused) {
+  expect_refused({"plan", "--dp", "1048576", "--tp", "8"}, {"1048576", "at most 1048576 ranks"});
+  expect_refused({"plan", "--model", "qwen3-32b", "--tp", "16"}, {"tp is 16", "'num_key_value_heads' (8)"});
+  expect_refused({"plan", "--model", "qwen3-32b", "--tp", "3"}, {"tp is 3", "divisor"});
+}
+
+TEST_F(Command, BadFilesAreNamed) {
+  expect_refused({"plan", "--model", (path / "none.json").string()}, {"none.json", "missing"});
+  expect_refused({"plan", "--model", file("cut.json", "{\"model_type\": \"qwen3\", ")}, {"cut.json", "no JSON"});
+  expect_refused({"plan", "--model", file("foreign.json", "{\"model_type\": \"llama\"}")},
+                 {"foreign.json", "model_type", "llama", "qwen3"});
+  expect_refused({"plan", "--cost", "measured"}, {"measured", "seconds for"});
+  expect_refused(
+      {"plan", "--cost", "measured", "--cost-file", file("cost.toml", "[[matrix]]\nrows=1\ncols=2\nseconds=-1\n")},
+      {"cost.toml", "seconds", "-1"});
+  expect_refused({"reproduce", "--experiments",
+                  file("odd.toml",
+                       "title = 'x'\nkind = 'load'\nmodels = ['qwen3-tiny']\nstrategies = ['static']\n"
+                       "optimizers = ['muon']\nmeshes = [{dp = 1, tp = 1}]\ncolour = 'red'\n"),
+                  "--results", (path / "results").string(), "--report", (path / "report.md").string()},
+                 {"odd.toml", "'colour'", "unknown", "title"});
+  expect_refused(
+      {"reproduce", "--experiments", file("text.toml", "title = "), "--report", (path / "report.md").string()},
+      {"text.toml", "line 1"});
+  EXPECT_FALSE(fs::exists(path / "results"));
+  EXPECT_FALSE(fs::exists(path / "report.md"));
+}
+
+TEST_F(Command, AConfigOfOnesOwnWorks) {
+  fs::create_directories(path / "my-model");
+  fs::copy_file(project_folder() / "experiments/models/qwen3-mini.json", path / "my-model/config.json");
+  const Outcome outcome = canzona({"plan", "--model", (path / "my-model/config.json").string(), "--dp", "2", "--tp",
+                                   "2", "--strategy", "static", "--json", "-"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(json::parse(outcome.out)["model"], "my-model");
+}
+
+TEST_F(Command, UnwritableOutputIsRefusedBeforeAnythingIsPrinted) {
+  const std::string blocked = file("plain-file", "") + "/out.json";
+  expect_refused({"plan", "--model", "qwen3-tiny", "--dp", "1", "--tp", "1", "--json", blocked}, {"--json", blocked});
+  expect_refused({"reproduce", "--results", blocked, "--report", (path / "report.md").string()},
+                 {"--results", blocked});
+  EXPECT_FALSE(fs::exists(path / "report.md"));
+  expect_refused({"verify", "--json", path.string()}, {"--json", "a folder"});
+}
+
+TEST_F(Command, ReproduceWritesRecordsTablesAndTheReport) {
+  const std::string experiment =
+      file("small.toml",
+           "title = 'Small'\nkind = 'load'\nmodels = ['qwen3-tiny']\nstrategies = ['static', 'canzona']\n"
+           "optimizers = ['muon']\nmeshes = [{dp = 4, tp = 2}]\n");
+  const Outcome outcome = canzona({"reproduce", "--experiments", experiment, "--results", (path / "results").string(),
+                                   "--report", (path / "report.md").string()});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::ifstream record(path / "results/small/qwen3-tiny-dp4-tp2-canzona-muon.json");
+  EXPECT_EQ(json::parse(record)["strategy"], "canzona");
+  EXPECT_TRUE(fs::exists(path / "results/small.csv"));
+  EXPECT_TRUE(fs::exists(path / "results/small.md"));
+  EXPECT_TRUE(fs::exists(path / "report.md"));
+  for (const auto& entry : fs::recursive_directory_iterator(path))
+    EXPECT_EQ(entry.path().string().find(".part"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace canzona::harness
