@@ -153,9 +153,9 @@ void VirtualRanks<Scalar>::reduce_gradients(const std::vector<int>& group, int b
         for (const int member : group) contributions.push_back(ranks_[member].gradient.data() + range.begin);
         Scalar* result = ranks_[group[receiver]].gradient.data() + range.begin;
         exchange_->reduce(group, contributions, range.size(), receiver, type, result);
-        for (std::size_t other = 0; all && other < group.size(); ++other) {
-          exchange_->send(Collective::reduce_gradients, group[receiver], group[other], result, range.size(), type,
-                          ranks_[group[other]].gradient.data() + range.begin);
+        if (all) {
+          send_round(Collective::reduce_gradients, group, receiver, range.size(), type,
+                     [&](int member) { return ranks_[member].gradient.data() + range.begin; });
         }
       }
     }
@@ -293,26 +293,34 @@ void VirtualRanks<Scalar>::gather_parameters(const std::vector<int>& group, int 
   }
   for (std::size_t owner = 0; owner < group.size(); ++owner) {
     for (const Range& range : owned[owner]) {
-      const Scalar* source = ranks_[group[owner]].weights.data() + range.begin;
-      for (const int member : group) {
-        exchange_->send(Collective::gather_parameters, group[owner], member, source, range.size(),
-                        precision_.wire.parameter, ranks_[member].weights.data() + range.begin);
-      }
+      send_round(Collective::gather_parameters, group, owner, range.size(), precision_.wire.parameter,
+                 [&](int member) { return ranks_[member].weights.data() + range.begin; });
     }
   }
 }
 
+/// Every owner lays its share out in a block of `largest` elements, and blocks travel whole.
 template <class Scalar>
 void VirtualRanks<Scalar>::gather_padded(const std::vector<int>& group, const Pieces& owned, std::int64_t largest) {
-  std::vector<Scalar> block(static_cast<std::size_t>(largest), Scalar(0));
-  std::vector<Scalar> received(block.size());
+  std::map<int, std::vector<Scalar>> blocks;
+  for (const int member : group) blocks[member].resize(static_cast<std::size_t>(largest));
   for (std::size_t owner = 0; owner < group.size(); ++owner) {
-    pack(ranks_[group[owner]].weights, owned[owner], block.data());
-    for (const int member : group) {
-      exchange_->send(Collective::gather_parameters, group[owner], member, block.data(), largest,
-                      precision_.wire.parameter, received.data());
-      unpack(received.data(), owned[owner], ranks_[member].weights);
-    }
+    pack(ranks_[group[owner]].weights, owned[owner], blocks[group[owner]].data());
+    send_round(Collective::gather_parameters, group, owner, largest, precision_.wire.parameter,
+               [&](int member) { return blocks[member].data(); });
+    for (const int member : group) unpack(blocks[member].data(), owned[owner], ranks_[member].weights);
+  }
+}
+
+/// What stands at the `owner`-th rank's place goes round the ring, from each rank to its successor, until all have it.
+template <class Scalar>
+template <class Place>
+void VirtualRanks<Scalar>::send_round(Collective collective, const std::vector<int>& group, std::size_t owner,
+                                      std::int64_t count, DType type, const Place& place) {
+  for (std::size_t hop = 0; hop + 1 < group.size(); ++hop) {
+    const int from = group[(owner + hop) % group.size()];
+    const int to = group[(owner + hop + 1) % group.size()];
+    exchange_->send(collective, from, to, place(from), count, type, place(to));
   }
 }
 

@@ -55,6 +55,10 @@ class VirtualRanks {
   void gather_parameters(const std::vector<int>& group, int bucket);
   void gather_padded(const std::vector<int>& group, const Pieces& owned, std::int64_t largest);
 
+  template <class Place>
+  void send_round(Collective collective, const std::vector<int>& group, std::size_t owner, std::int64_t count,
+                  DType type, const Place& place);
+
   /// owned[i] = what the i-th rank of a DP group owns in a bucket.
   Pieces owned_by(const std::vector<int>& group, int bucket) const;
   const MicroGroup& members(int rank, int micro_group) const;

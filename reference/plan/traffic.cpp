@@ -16,11 +16,10 @@ void add_bucket(Traffic& traffic, const Plan& plan, const GradientBuffer& buffer
   const std::int64_t largest = *std::max_element(owned.begin(), owned.end());
   const std::vector<Range> even = even_ranges(buffer.buckets[bucket].elements, plan.mesh.dp);
   for (int dp_rank = 0; dp_rank < plan.mesh.dp; ++dp_rank) {
+    const int successor = (dp_rank + 1) % plan.mesh.dp;
     std::int64_t reduced = 0;
     switch (plan.gradient_reduction) {
-      case GradientReduction::all_reduce:
-        reduced = elements - even[dp_rank].size() + others * even[dp_rank].size();
-        break;
+      case GradientReduction::all_reduce: reduced = 2 * elements - even[dp_rank].size() - even[successor].size(); break;
       case GradientReduction::reduce_scatter: reduced = elements - owned[dp_rank]; break;
       case GradientReduction::padded_reduce_scatter: reduced = others * largest; break;
     }
@@ -28,7 +27,7 @@ void add_bucket(Traffic& traffic, const Plan& plan, const GradientBuffer& buffer
     switch (plan.parameter_gather) {
       case ParameterGather::none: break;
       case ParameterGather::after_step:
-      case ParameterGather::overlapped: gathered = others * owned[dp_rank]; break;
+      case ParameterGather::overlapped: gathered = elements - owned[successor]; break;
       case ParameterGather::padded_overlapped: gathered = others * largest; break;
     }
     for (int tp_rank = 0; tp_rank < plan.mesh.tp; ++tp_rank) {

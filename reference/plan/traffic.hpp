@@ -47,9 +47,9 @@ std::vector<Range> even_ranges(Range elements, int ranks);
 
 /// The closed form. Over R ranks, with s_r the share of rank r in a bucket of B elements:
 ///   reduce-scatter          B − s_r                 (each other rank's share to that rank)
-///   all-gather              (R − 1)·s_r
-///   padded, either          (R − 1)·max s
-///   all-reduce              B − s_r + (R − 1)·s_r   with s the even cut (2·B·(R − 1)/R)
+///   all-gather              B − s_{r+1}             (shares travel round a ring: rank r passes on all but its
+///   successor's) padded, either          (R − 1)·max s all-reduce              2·B − s_r − s_{r+1}     with s the even
+///   cut: 2·B·(R − 1)/R
 /// and over the T ranks of a TP group, with p the shard of a matrix:
 ///   redundant gather        (T − 1)·p               each rank
 ///   hosted gather           p                       each rank but the host

@@ -64,7 +64,7 @@ TEST(Executor, PipelinedMicroGroupsEqualTheDenseStep) {
   // A capacity of one element makes every matrix a micro-group, so gathers really run ahead.
   WorkloadRequest request = testing_support::request_of("qwen3-tiny", {2, 4}, "canzona");
   request.bucket_size = 32768;
-  request.strategy_options["capacity"] = "1";
+  request.strategy_options = {{"capacity", "1"}};
   const Workload workload = make_workload(request);
   EXPECT_GT(workload.plan.micro_groups[0].size(), 2u);
   for (std::uint64_t seed = 0; seed <= 8; ++seed) EXPECT_EQ(failure_of<float>(workload, kFloat, seed), "") << seed;
