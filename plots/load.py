@@ -47,7 +47,13 @@ def mesh_of(record):
 
 
 def strategies_in(records):
-    return [name for name in COLOURS if any(record["strategy"] == name for record in records)]
+    """The published five in their order, then any other by name."""
+    found = {record["strategy"] for record in records}
+    return [name for name in COLOURS if name in found] + sorted(found - COLOURS.keys())
+
+
+def colour_of(name):
+    return COLOURS.get(name, "#0072B2")
 
 
 def save(figure, path):
@@ -58,12 +64,12 @@ def save(figure, path):
 
 def per_gpu(records, path, model="qwen3-32b", mesh="dp 32 × tp 8"):
     chosen = {r["strategy"]: r for r in records if r["model"] == model and mesh_of(r) == mesh}
-    names = [name for name in COLOURS if name in chosen]
+    names = strategies_in(chosen.values())
     figure, axes = plt.subplots(len(names), 1, figsize=(6.4, 1.1 * len(names) + 0.6), sharex=True, sharey=True)
     for axis, name in zip(axes, names):
         record = chosen[name]
         loads = [load / record["flops"]["mean_gpu"] for load in record["loads"]["gpu"]]
-        axis.stairs(loads, range(len(loads) + 1), fill=True, baseline=1e-3, color=COLOURS[name])
+        axis.stairs(loads, range(len(loads) + 1), fill=True, baseline=1e-3, color=colour_of(name))
         axis.axhline(1, color="black", linewidth=0.6, linestyle=":")
         axis.set_yscale("log", base=4)
         axis.set_ylim(1 / 16, 400)
@@ -87,7 +93,7 @@ def balance(records, path):
         for offset, name in enumerate(names):
             places = [index + (offset - (len(names) - 1) / 2) * width for index in range(len(models))]
             heights = [found[model, name] for model in models]
-            axis.bar(places, heights, width, color=COLOURS[name], label=name)
+            axis.bar(places, heights, width, color=colour_of(name), label=name)
             for place, height in zip(places, heights):
                 axis.text(place, height * 1.08, f"{height:.3g}", ha="center", va="bottom", fontsize=5.5, rotation=90)
         axis.set_yscale("log")

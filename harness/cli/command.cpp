@@ -15,7 +15,11 @@ namespace {
 
 volatile std::sig_atomic_t interrupt_received = 0;
 
-void on_interrupt(int) { interrupt_received = 1; }
+/// The first Ctrl-C asks to stop at a whole record; a second one ends the process at once.
+void on_interrupt(int) {
+  interrupt_received = 1;
+  std::signal(SIGINT, SIG_DFL);
+}
 
 /// A message as one line.
 int complain(const char* prefix, std::string message, int code) {

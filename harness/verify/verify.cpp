@@ -1,6 +1,8 @@
 #include "harness/verify/verify.hpp"
 
 #include <fmt/format.h>
+#include <omp.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <map>
@@ -117,6 +119,26 @@ std::string run_case(const VerifyCase& what, const Workload& workload, const Ver
   return compare(executor, runs.of(what, workload, precision, request), workload, precision, request.iterations);
 }
 
+/// Bytes that running the case takes: per rank weights, seen, gradient, master and two moments; six whole models for
+/// the dense run and what is in flight.
+double bytes_needed(const VerifyCase& what, const Workload& workload) {
+  const double scalar = what.precision == DType::fp64 ? 8 : 4;
+  const double per_rank = 6 * static_cast<double>(workload.buffer.numel());
+  const double whole = 6 * static_cast<double>(workload.buffer.numel()) * workload.mesh.tp;
+  return scalar * (per_rank * workload.mesh.ranks() + whole);
+}
+
+void require_memory(const VerifyCase& what, const Workload& workload) {
+  const double installed = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  const double needed = bytes_needed(what, workload);
+  if (needed * omp_get_max_threads() > installed) {
+    throw InputError("verify", fmt::format("{}, {}", workload.model.name, what.name()),
+                     fmt::format("too large for this machine: {:.3g} GB of virtual ranks", needed / 1e9),
+                     fmt::format("{:.3g} GB, as {} cases run at once", installed / omp_get_max_threads() / 1e9,
+                                 omp_get_max_threads()));
+  }
+}
+
 std::vector<VerifyCase> cases_of(const VerifyRequest& request) {
   std::vector<VerifyCase> cases;
   for (const std::string& optimizer : request.optimizers) {
@@ -172,6 +194,7 @@ std::vector<CaseResult> verify(const VerifyRequest& request, const std::function
     workload.strategy = what.strategy;
     workload.optimizer = what.optimizer;
     workloads.push_back(make_workload(workload));
+    require_memory(what, workloads.back());
   }
   DenseRuns<float> float_runs;
   DenseRuns<double> double_runs;

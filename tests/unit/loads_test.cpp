@@ -1,7 +1,9 @@
 // The figures of the load table that are known beforehand.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 
 #include "reference/plan/load.hpp"
 #include "tests/support.hpp"
@@ -65,6 +67,19 @@ TEST(Loads, NoStrategyPassesBelowTheWallAndNoneLosesWork) {
 
 TEST(Loads, SynchronousMakesEveryGpuDoEverything) {
   EXPECT_EQ(loads("qwen3-8b", {32, 8}, "synchronous").gpu_balance(), 256);
+}
+
+TEST(Loads, AreThoseOfTheReadmesTable) {
+  std::ifstream readme(harness::project_folder() / "README.md");
+  const std::string text(std::istreambuf_iterator<char>(readme), {});
+  for (const std::string strategy : {"synchronous", "layerwise", "layerwise-lpt", "static", "canzona"}) {
+    std::string row = strategy == "canzona" ? "| **canzona** |" : "| " + strategy + " |";
+    for (const Known& known : kKnown) {
+      const double balance = loads(known.model, {32, 8}, strategy).gpu_balance();
+      row += balance == 256 ? " 256 |" : fmt::format(" {:.2f} |", balance);
+    }
+    EXPECT_NE(text.find(row), std::string::npos) << row;
+  }
 }
 
 }  // namespace
