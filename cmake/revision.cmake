@@ -1,11 +1,11 @@
-# Writes HEADER with the git revision of SOURCE and whether its tracked files differ from it.
+# Writes HEADER with the git revision of SOURCE and whether its files differ from it; new files count, ignored ones do not.
 execute_process(COMMAND git -C ${SOURCE} rev-parse HEAD OUTPUT_VARIABLE revision ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE failed)
 set(dirty false)
 if(failed)
   set(revision "unknown")
 else()
-  execute_process(COMMAND git -C ${SOURCE} diff --quiet HEAD RESULT_VARIABLE differs ERROR_QUIET)
-  if(differs)
+  execute_process(COMMAND git -C ${SOURCE} status --porcelain OUTPUT_VARIABLE changes ERROR_QUIET)
+  if(changes)
     set(dirty true)
   endif()
 endif()

@@ -44,7 +44,8 @@ inline int parameter_of(const Model& model, int index) { return static_cast<int>
 
 /// FLOPs = elements.
 inline Cost numel_cost() {
-  return Cost([](Shape shape) { return MatrixCost{shape.numel(), shape.numel(), shape.numel()}; });
+  const auto numel = [](Shape shape) { return MatrixCost{shape.numel(), shape.numel(), shape.numel()}; };
+  return Cost(numel, numel);
 }
 
 /// Plans a made-up model; validated.

@@ -1,14 +1,62 @@
 #include "harness/cli/arguments.hpp"
 
+#include <set>
+
 #include "harness/experiment/paths.hpp"
 #include "reference/core/error.hpp"
 #include "reference/strategies/strategy.hpp"
 
 namespace canzona::harness {
 
+namespace {
+
+/// " [default]" of a strategy's option, as it is registered.
+std::string standard(const std::string& name) {
+  for (const Strategy& strategy : Strategies::instance().all()) {
+    for (const OptionDescription& option : strategy.options) {
+      if (option.name == name) return " [" + option.standard + "]";
+    }
+  }
+  return {};
+}
+
+/// "NAME=VALUE" entries into `options`.
+void add_options(const char* flag, const std::vector<std::string>& entries,
+                 std::map<std::string, std::string>& options) {
+  for (const std::string& entry : entries) {
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string::npos || equals == 0) throw InputError("", flag, "'" + entry + "'", "NAME=VALUE");
+    options[entry.substr(0, equals)] = entry.substr(equals + 1);
+  }
+}
+
+/// Options that only some strategies have are checked even where the strategy asked for does not use them; one that no
+/// strategy has is refused.
+void check_strategy_options(const std::map<std::string, std::string>& options) {
+  std::string names;
+  std::set<std::string> known;
+  for (const Strategy& strategy : Strategies::instance().all()) {
+    std::map<std::string, std::string> own;
+    for (const OptionDescription& option : strategy.options) {
+      names += (names.empty() ? "" : ", ") + option.name;
+      known.insert(option.name);
+      if (const auto found = options.find(option.name); found != options.end()) own.insert(*found);
+    }
+    (void)Options(strategy.options, own, "strategy '" + strategy.name + "'");
+  }
+  for (const auto& [name, value] : options) {
+    if (!known.contains(name)) throw InputError("", "--strategy-option", "'" + name + "'", names);
+  }
+}
+
+}  // namespace
+
 void add_common(CLI::App& command, CommonArguments& arguments) {
   command
-      .add_option("--model", arguments.model, "model of experiments/models, or the path of a Hugging Face config.json")
+      .add_option("--model", arguments.model,
+                  "model of 'canzona list', or the path of a Hugging Face config.json (called after its file, or after "
+                  "its folder if that is config.json)")
+      ->type_name("NAME|PATH")
       ->capture_default_str();
   command.add_option("--dp", arguments.dp, "data-parallel ranks")->type_name("RANKS")->capture_default_str();
   command.add_option("--tp", arguments.tp, "tensor-parallel ranks")->type_name("RANKS")->capture_default_str();
@@ -18,26 +66,36 @@ void add_common(CLI::App& command, CommonArguments& arguments) {
   command.add_option("--optimizer", arguments.optimizer, "an optimizer of 'canzona list'")
       ->type_name("NAME")
       ->capture_default_str();
-  command.add_option("--alpha", arguments.alpha, "of canzona: 1 balances load alone, 0 communication alone [1]")
-      ->type_name("0…1");
-  command.add_option("--cost", arguments.cost, "of canzona: the weight of a matrix: numel, flops, measured [flops]")
+  command
+      .add_option("--alpha", arguments.alpha,
+                  "of canzona: 1 balances load alone, 0 communication alone" + standard("alpha"))
+      ->type_name("[0,1]");
+  command
+      .add_option("--cost", arguments.cost, "of canzona: what is balanced: numel, flops, measured" + standard("cost"))
       ->type_name("NAME");
   command
       .add_option("--cost-file", arguments.cost_file,
-                  "seconds by shape for --cost measured: TOML, [[matrix]] rows, cols, seconds")
+                  "for --cost measured: TOML, a [[matrix]] with rows, cols and seconds for each whole shape")
       ->type_name("FILE");
   command
       .add_option("--capacity", arguments.capacity,
-                  "of canzona: budget of a rank in a micro-group: N, N:elements, N:flops [419430400:elements]")
+                  "of canzona: what one rank may host in a micro-group, the matrices gathered at once: N, N:elements, "
+                  "N:flops" +
+                      standard("capacity"))
       ->type_name("N[:UNIT]");
   command
       .add_option("--bucket-size", arguments.bucket_size,
-                  "elements at which a gradient bucket closes [max(40e6, 1e6·dp); layerwise-lpt at least "
-                  "0.9·dp·largest matrix]")
+                  "elements at which a gradient bucket closes [40000000, or 1000000·dp if that is more; layerwise-lpt "
+                  "at least 0.9·dp·largest matrix]")
       ->type_name("ELEMENTS");
   command.add_option("--gradient-dtype", arguments.gradient_dtype, "type in which gradients travel: fp32, bf16")
       ->type_name("TYPE")
       ->capture_default_str();
+  command
+      .add_option("--strategy-option", arguments.strategy_options,
+                  "any option of a strategy, see 'canzona list'; may be repeated")
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false);
   command
       .add_option("--optimizer-option", arguments.optimizer_options,
                   "an option of the optimizer, see 'canzona list'; may be repeated")
@@ -66,28 +124,20 @@ std::int64_t positive(const std::string& option, const std::string& text, std::i
 
 WorkloadRequest settings_of(const CommonArguments& arguments) {
   WorkloadRequest request;
-  for (const auto& [name, value] :
-       {std::pair{"alpha", arguments.alpha}, {"cost", arguments.cost}, {"capacity", arguments.capacity}}) {
-    if (!value.empty()) request.strategy_options[name] = value;
-  }
-  // Options of some strategies only are checked even where the strategy asked for does not use them.
-  for (const Strategy& strategy : Strategies::instance().all()) {
-    std::map<std::string, std::string> own;
-    for (const OptionDescription& option : strategy.options) {
-      if (const auto found = request.strategy_options.find(option.name); found != request.strategy_options.end())
-        own.insert(*found);
+  add_options("--strategy-option", arguments.strategy_options, request.strategy_options);
+  if (arguments.alpha) request.strategy_options["alpha"] = *arguments.alpha;
+  if (arguments.cost) request.strategy_options["cost"] = *arguments.cost;
+  if (arguments.capacity) request.strategy_options["capacity"] = *arguments.capacity;
+  check_strategy_options(request.strategy_options);
+  add_options("--optimizer-option", arguments.optimizer_options, request.optimizer_options);
+  if (arguments.bucket_size)
+    request.bucket_size = positive("--bucket-size", *arguments.bucket_size, std::int64_t{1} << 50);
+  if (arguments.cost_file) {
+    if (request.strategy_options["cost"] != "measured") {
+      throw InputError("", "--cost-file", "'" + *arguments.cost_file + "'", "only with --cost measured");
     }
-    (void)Options(strategy.options, own, "--" + (own.empty() ? strategy.name : own.begin()->first));
+    request.measured = read_cost_file(*arguments.cost_file);
   }
-  for (const std::string& option : arguments.optimizer_options) {
-    const std::size_t equals = option.find('=');
-    if (equals == std::string::npos || equals == 0)
-      throw InputError("", "--optimizer-option", "'" + option + "'", "NAME=VALUE");
-    request.optimizer_options[option.substr(0, equals)] = option.substr(equals + 1);
-  }
-  if (!arguments.bucket_size.empty())
-    request.bucket_size = positive("--bucket-size", arguments.bucket_size, std::int64_t{1} << 50);
-  if (!arguments.cost_file.empty()) request.measured = read_cost_file(arguments.cost_file);
   return request;
 }
 
@@ -96,10 +146,7 @@ std::vector<Point> points_of(const CommonArguments& arguments) {
   request.config = find_model(arguments.model);
   request.mesh = make_mesh(positive("--dp", arguments.dp, kMostRanks), positive("--tp", arguments.tp, kMostRanks));
   request.optimizer = arguments.optimizer;
-  const DType gradient = parse_dtype(arguments.gradient_dtype, "--gradient-dtype");
-  if (gradient != DType::fp32 && gradient != DType::bf16) {
-    throw InputError("", "--gradient-dtype", "'" + arguments.gradient_dtype + "'", "fp32, bf16");
-  }
+  const DType gradient = parse_gradient_dtype(arguments.gradient_dtype, "--gradient-dtype");
   std::vector<Point> points;
   for (const std::string& strategy : strategies_of(arguments)) {
     request.strategy = strategy;

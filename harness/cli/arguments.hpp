@@ -11,19 +11,21 @@
 
 namespace canzona::harness {
 
-/// As given on the command line. Numbers stay text until they are checked, so that every complaint reads alike.
+/// As given on the command line. Numbers stay text until they are checked, so that every complaint reads alike. What is
+/// absent has the strategy's own default.
 struct CommonArguments {
   std::string model;
   std::string dp;
   std::string tp;
   std::string strategy = "all";
   std::string optimizer;
-  std::string alpha;
-  std::string cost;
-  std::string cost_file;
-  std::string capacity;
-  std::string bucket_size;
+  std::optional<std::string> alpha;
+  std::optional<std::string> cost;
+  std::optional<std::string> cost_file;
+  std::optional<std::string> capacity;
+  std::optional<std::string> bucket_size;
   std::string gradient_dtype = "fp32";
+  std::vector<std::string> strategy_options;   ///< NAME=VALUE
   std::vector<std::string> optimizer_options;  ///< NAME=VALUE
   std::string json;
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 
 #include "harness/record/provenance.hpp"
 #include "reference/core/error.hpp"
@@ -55,7 +56,9 @@ int run_command(const std::vector<std::string>& arguments) {
       throw InputError("", "command", "'" + arguments[0] + "'", fmt::format("{}", fmt::join(names, ", ")));
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 takes them
     app.parse(reversed);
-    return chosen();
+    const int code = chosen();
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw InputError("standard output cannot be written to");
+    return code;
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", app.help());
     return kSuccess;
@@ -65,6 +68,8 @@ int run_command(const std::vector<std::string>& arguments) {
   } catch (const CLI::ParseError& error) {
     return complain("", std::string(error.what()) + ", see --help", kBadInput);
   } catch (const InputError& error) {
+    return complain("", error.what(), kBadInput);
+  } catch (const std::filesystem::filesystem_error& error) {
     return complain("", error.what(), kBadInput);
   } catch (const std::exception& error) {
     return complain("internal error: ", error.what(), kInternalError);

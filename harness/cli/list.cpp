@@ -1,6 +1,7 @@
 // canzona list: what there is to choose from, as it describes itself.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -37,6 +38,8 @@ ordered_json everything() {
                               {"parameters", model.parameter_count()},
                               {"matrix_parameters", model.matrix_parameter_count()}});
   }
+  std::sort(json["models"].begin(), json["models"].end(),
+            [](const ordered_json& a, const ordered_json& b) { return a["parameters"] < b["parameters"]; });
   json["strategies"] = ordered_json::array();
   for (const Strategy& strategy : Strategies::instance().all()) json["strategies"].push_back(described(strategy));
   json["optimizers"] = ordered_json::array();
@@ -76,7 +79,7 @@ void add_list(CLI::App& app, Runner& chosen) {
   command->callback([json, &chosen] {
     chosen = [json] {
       const ordered_json list = everything();
-      if (!json->empty()) OutputFile(*json, "--json").commit(list.dump(2) + "\n");
+      if (!json->empty()) OutputFile(*json, "--json").commit(text_of(list, 2));
       if (*json != "-") print(list);
       return kSuccess;
     };

@@ -36,36 +36,50 @@ void print(const std::vector<ordered_json>& records) {
     fmt::print("{}{}: {} buckets, at most {} micro-groups a rank\n\n{}\n", first["strategy"].get<std::string>(),
                options, first["buckets"].get<int>(), first["micro_groups"]["most"].get<int>(), load_bars(first));
   }
-  fmt::print("{}\nper rank, MB is 10⁶ bytes; bytes sent are those of the busiest GPU in one iteration\n\n{}",
-             to_text(load_table(records)), to_text(memory_table(records)));
+  fmt::print(
+      "{}\nbalance dp: busiest DP rank ÷ mean; balance gpu: busiest GPU ÷ an equal share, (all matrices once) ÷ GPUs; "
+      "bound:\n"
+      "largest matrix ÷ an equal share. MB: 10⁶ bytes sent by the busiest GPU in one iteration above, held by the "
+      "fullest below.\n\n{}",
+      to_text(without_constant_names(load_table(records))), to_text(memory_table(records)));
+}
+
+/// At most one result may go to standard output, and then nothing else does.
+bool uses_standard_output(const PlanArguments& arguments) {
+  const int count = (arguments.json == "-") + (arguments.write_plan == "-") + (arguments.write_schedule == "-");
+  if (count > 1)
+    throw InputError("", "-", "given to several options",
+                     "standard output for one of --json, --write-plan, --write-schedule");
+  return count == 1;
 }
 
 int run(const PlanArguments& arguments) {
   const std::vector<Point> points = points_of(arguments);
-  const bool writes = !arguments.write_plan.empty() || !arguments.write_schedule.empty();
-  if (writes && points.size() != 1)
+  const auto rank =
+      static_cast<int>(parse_integer("--rank", arguments.rank, 0, points.front().request.mesh.ranks() - 1));
+  const bool quiet = uses_standard_output(arguments);
+  if (points.size() != 1 && !(arguments.write_plan.empty() && arguments.write_schedule.empty())) {
     throw InputError("", "--strategy", "'all'", "one strategy where a plan or a schedule is written");
-  std::unique_ptr<OutputFile> json, plan_file, schedule_file;
-  if (!arguments.json.empty()) json = std::make_unique<OutputFile>(arguments.json, "--json");
-  if (!arguments.write_plan.empty()) plan_file = std::make_unique<OutputFile>(arguments.write_plan, "--write-plan");
-  if (!arguments.write_schedule.empty())
-    schedule_file = std::make_unique<OutputFile>(arguments.write_schedule, "--write-schedule");
+  }
+  std::vector<Workload> workloads;
+  for (const Point& point : points) workloads.push_back(make_workload(point.request));
+
+  const auto open = [](const std::string& path, const char* option) {
+    return path.empty() ? nullptr : std::make_unique<OutputFile>(path, option);
+  };
+  const auto json = open(arguments.json, "--json");
+  const auto plan_file = open(arguments.write_plan, "--write-plan");
+  const auto schedule_file = open(arguments.write_schedule, "--write-schedule");
 
   std::vector<ordered_json> records;
-  std::string plan_text, schedule_text;
-  for (const Point& point : points) {
-    const Workload workload = make_workload(point.request);
-    records.push_back(load_record(point, workload));
-    if (plan_file) plan_text = to_json(workload.plan).dump() + "\n";
-    if (schedule_file) {
-      const auto rank = static_cast<int>(parse_integer("--rank", arguments.rank, 0, workload.mesh.ranks() - 1));
-      schedule_text = to_json(make_schedule(workload.plan, workload.model, workload.buffer, rank)).dump(2) + "\n";
-    }
-  }
-  if (plan_file) plan_file->commit(plan_text);
-  if (schedule_file) schedule_file->commit(schedule_text);
-  if (json) json->commit((records.size() == 1 ? records.front() : ordered_json(records)).dump(2) + "\n");
-  if (arguments.json != "-") print(records);
+  for (std::size_t index = 0; index < points.size(); ++index)
+    records.push_back(load_record(points[index], workloads[index]));
+  const Workload& first = workloads.front();
+  if (plan_file) plan_file->commit(text_of(to_json(first.plan)));
+  if (schedule_file)
+    schedule_file->commit(text_of(to_json(make_schedule(first.plan, first.model, first.buffer, rank)), 2));
+  if (json) json->commit(text_of(records.size() == 1 ? records.front() : ordered_json(records), 2));
+  if (!quiet) print(records);
   return kSuccess;
 }
 
@@ -85,6 +99,8 @@ void add_plan(CLI::App& app, Runner& chosen) {
   command->add_option("--rank", arguments->rank, "the rank for --write-schedule")
       ->type_name("RANK")
       ->capture_default_str();
+  command->get_option("--json")->description(
+      "write the record as JSON to FILE, or to standard output with -: an object, or an array with --strategy all");
   command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
 }
 

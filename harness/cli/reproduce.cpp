@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "harness/cli/arguments.hpp"
 #include "harness/cli/command.hpp"
@@ -27,9 +28,10 @@ struct ReproduceArguments {
 };
 
 std::vector<fs::path> experiment_files(const fs::path& place) {
-  if (!fs::exists(place))
+  std::error_code unknown;
+  if (!fs::exists(place, unknown))
     throw InputError("", "--experiments", "'" + place.string() + "'", "a TOML file, or a folder of them");
-  if (!fs::is_directory(place)) return {place};
+  if (!fs::is_directory(place, unknown)) return {place};
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(place)) {
     if (entry.path().extension() == ".toml") files.push_back(entry.path());
@@ -48,10 +50,22 @@ std::vector<ordered_json> run_points(const Experiment& experiment, const fs::pat
     if (interrupted()) break;
     OutputFile file(folder / (point.name() + ".json"), "--results");
     records.push_back(load_record(point));
-    file.commit(records.back().dump() + "\n");
+    file.commit(text_of(records.back()));
     progress.advance();
   }
   return records;
+}
+
+/// Records of points that the experiment no longer has would spoil its figures.
+void remove_other_records(const Experiment& experiment, const fs::path& folder) {
+  std::set<std::string> own;
+  for (const Point& point : experiment.points) own.insert(point.name() + ".json");
+  std::vector<fs::path> others;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() == ".json" && !own.contains(entry.path().filename().string()))
+      others.push_back(entry.path());
+  }
+  for (const fs::path& other : others) fs::remove(other);
 }
 
 int run(const ReproduceArguments& arguments) {
@@ -67,13 +81,17 @@ int run(const ReproduceArguments& arguments) {
     OutputFile markdown(folder.string() + ".md", "--results");
     const std::vector<ordered_json> records = run_points(experiment, folder);
     if (interrupted()) return kInterrupted;
+    remove_other_records(experiment, folder);
     const Table table = load_table(records);
     csv.commit(to_csv(table));
     markdown.commit("# " + experiment.title + "\n\n" + to_markdown(table));
-    text += load_report(experiment.title, records, published);
-    fmt::print("{}\n\n{}\n", experiment.title, to_text(table));
+    text += load_report(experiment, records);
+    fmt::print("{}\n", experiment.title);
+    for (const LoadGroup& group : grouped(records)) {
+      fmt::print("\n{}\n{}", group.name, to_text(without_constant_names(load_table(group.records))));
+    }
   }
-  report.commit(text);
+  report.commit(text + published_report(published));
   return kSuccess;
 }
 

@@ -26,6 +26,16 @@ struct VerifyArguments : CommonArguments {
   std::string seed = "1";
 };
 
+/// Whether a model can be cut over so many tensor-parallel ranks.
+bool fits(const ModelConfig& config, int tp) {
+  try {
+    build_model(config, tp);
+    return true;
+  } catch (const InputError&) {
+    return tp == 1;  // then the model itself is at fault: let its own message come
+  }
+}
+
 VerifyRequest request_of(const VerifyArguments& arguments) {
   VerifyRequest request;
   request.settings = settings_of(arguments);
@@ -37,7 +47,9 @@ VerifyRequest request_of(const VerifyArguments& arguments) {
     request.optimizers = {reference::Optimizers::instance().find(arguments.optimizer).name};
   }
   if (arguments.dp.empty() && arguments.tp.empty()) {
-    request.meshes = standard_meshes();
+    for (const Mesh& mesh : standard_meshes()) {
+      if (fits(request.config, mesh.tp)) request.meshes.push_back(mesh);
+    }
   } else {
     const auto size = [](const char* option, const std::string& text) {
       return text.empty() ? 1 : positive(option, text, kMostRanks);
@@ -49,10 +61,7 @@ VerifyRequest request_of(const VerifyArguments& arguments) {
   } else {
     request.precisions = {parse_dtype(arguments.precision, "--precision")};
   }
-  request.gradient = parse_dtype(arguments.gradient_dtype, "--gradient-dtype");
-  if (request.gradient != DType::fp32 && request.gradient != DType::bf16) {
-    throw InputError("", "--gradient-dtype", "'" + arguments.gradient_dtype + "'", "fp32, bf16");
-  }
+  request.gradient = parse_gradient_dtype(arguments.gradient_dtype, "--gradient-dtype");
   request.iterations = static_cast<int>(positive("--iterations", arguments.iterations, 1000));
   request.seed = static_cast<std::uint64_t>(parse_integer("--seed", arguments.seed, 0, INT64_MAX));
   return request;
@@ -108,7 +117,7 @@ int run(const VerifyArguments& arguments) {
   }
   if (interrupted()) return kInterrupted;
   const ordered_json record = record_of(results, request);
-  if (json) json->commit(record.dump() + "\n");
+  if (json) json->commit(text_of(record));
   if (arguments.json != "-") print(results, record["failed"]);
   return record["failed"] == 0 ? kSuccess : kCheckFailed;
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "harness/experiment/paths.hpp"
 #include "harness/experiment/toml_file.hpp"
 #include "reference/core/error.hpp"
@@ -20,11 +22,29 @@ auto within(const std::string& origin, const Lookup& lookup) {
   }
 }
 
+/// The names, each of which must be registered; ["all"] is all that are.
+template <class Entries>
+std::vector<std::string> names_in(const Entries& entries, const std::vector<std::string>& names) {
+  std::vector<std::string> found;
+  if (names == std::vector<std::string>{"all"}) {
+    for (const auto& entry : entries.all()) found.push_back(entry.name);
+  } else {
+    for (const std::string& name : names) found.push_back(entries.find(name).name);
+  }
+  return found;
+}
+
 }  // namespace
 
 std::string Point::name() const {
   return fmt::format("{}-dp{}-tp{}-{}-{}", request.config.name, request.mesh.dp, request.mesh.tp, request.strategy,
                      request.optimizer);
+}
+
+DType parse_gradient_dtype(const std::string& name, const std::string& origin) {
+  if (name == "fp32") return DType::fp32;
+  if (name == "bf16") return DType::bf16;
+  throw InputError("", origin, "'" + name + "'", "fp32, bf16");
 }
 
 Experiment read_experiment(const std::filesystem::path& path) {
@@ -35,25 +55,40 @@ Experiment read_experiment(const std::filesystem::path& path) {
   experiment.title = file.text("title");
   if (const std::string kind = file.text("kind"); kind != "load")
     throw InputError(path.string(), "'kind'", "'" + kind + "'", "load");
-  const DType gradient = parse_dtype(file.text("gradient_dtype", "fp32"), path.string() + ": 'gradient_dtype'");
+  if (file.has("remarks")) experiment.remarks = file.texts("remarks");
+  const DType gradient =
+      parse_gradient_dtype(file.text("gradient_dtype", "fp32"), path.string() + ": 'gradient_dtype'");
   const std::vector<std::string> models = file.texts("models");
-  const std::vector<std::string> strategies = file.texts("strategies");
-  const std::vector<std::string> optimizers = file.texts("optimizers");
-  std::vector<Mesh> meshes;
+  std::vector<std::string> strategies = file.texts("strategies");
+  std::vector<std::string> optimizers = file.texts("optimizers");
+  std::vector<std::pair<std::int64_t, std::int64_t>> sizes;
   for (TomlTable& mesh : file.tables("meshes")) {
-    meshes.push_back(make_mesh(mesh.integer("dp", 1, kMostRanks), mesh.integer("tp", 1, kMostRanks)));
+    const std::int64_t dp = mesh.integer("dp", 1, kMostRanks);
+    sizes.emplace_back(dp, mesh.integer("tp", 1, kMostRanks));
     mesh.finish();
+  }
+  if (file.has("figures")) {
+    for (TomlTable& figure : file.tables("figures")) {
+      experiment.figures.push_back({figure.text("file"), figure.text("caption")});
+      figure.finish();
+    }
   }
   file.finish();
 
+  std::set<std::string> point_names;
   within(path.string(), [&] {
-    for (const std::string& strategy : strategies) Strategies::instance().find(strategy);
-    for (const std::string& optimizer : optimizers) reference::Optimizers::instance().find(optimizer);
-    for (const Mesh& mesh : meshes) {
+    strategies = names_in(Strategies::instance(), strategies);
+    optimizers = names_in(reference::Optimizers::instance(), optimizers);
+    for (const auto& [dp, tp] : sizes) {
+      const Mesh mesh = make_mesh(dp, tp);
       for (const std::string& model : models) {
         for (const std::string& optimizer : optimizers) {
           for (const std::string& strategy : strategies) {
             experiment.points.push_back({{find_model(model), mesh, strategy, optimizer, {}, {}, {}, {}}, gradient});
+            const std::string name = experiment.points.back().name();
+            if (!point_names.insert(name).second)
+              throw InputError("", "the point", "'" + name + "' twice", "each point once");
+            (void)make_workload(experiment.points.back().request);  // refuse now what could not be planned later
           }
         }
       }

@@ -19,15 +19,27 @@ struct Point {
   std::string name() const;
 };
 
+/// The types in which gradients may travel. Throws InputError naming `origin`.
+DType parse_gradient_dtype(const std::string& name, const std::string& origin);
+
+/// A figure of the report: a file, relative to the report, and what it shows.
+struct Figure {
+  std::string file;
+  std::string caption;
+};
+
 /// One file of experiments/paper.
 struct Experiment {
   std::string name;  ///< the file's stem
   std::string title;
+  std::vector<std::string> remarks;  ///< paragraphs for the report
   std::vector<Point> points;
+  std::vector<Figure> figures;
 };
 
-/// Reads `path`: title, kind ("load"), models, strategies, optimizers, gradient_dtype, meshes = [{dp, tp}]. Throws
-/// InputError naming the file, the key, the value and what is allowed; unknown keys and names are refused.
+/// Reads `path`: title, kind ("load"), remarks, models, strategies and optimizers (["all"] takes all there are),
+/// gradient_dtype, meshes = [{dp, tp}], figures = [{file, caption}]. Throws InputError naming the file, the key, the
+/// value and what is allowed; unknown keys and names are refused.
 Experiment read_experiment(const std::filesystem::path& path);
 
 /// Seconds by shape from a TOML file of [[matrix]] rows, cols, seconds.

@@ -31,7 +31,8 @@ ModelConfig find_model(const std::string& name_or_path) {
   const fs::path own = project_folder() / "experiments/models" / (name_or_path + ".json");
   const bool is_path = name_or_path.find('/') != std::string::npos || fs::path(name_or_path).extension() == ".json";
   if (is_path) return read_model_config(name_or_path);
-  if (!fs::is_regular_file(own)) {
+  std::error_code unknown;
+  if (!fs::is_regular_file(own, unknown)) {
     throw InputError("", "model", "'" + name_or_path + "'",
                      fmt::format("{}, or the path of a config.json", fmt::join(model_names(), ", ")));
   }

@@ -11,13 +11,14 @@
 namespace canzona::harness {
 
 toml::table read_toml(const std::filesystem::path& path) {
-  if (!std::filesystem::is_regular_file(path))
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(path, unknown))
     throw InputError(path.string(), "the file", "missing or unreadable", "a TOML file");
   try {
     return toml::parse_file(path.string());
   } catch (const toml::parse_error& error) {
-    throw InputError(path.string(), fmt::format("line {}", error.source().begin.line), std::string(error.description()),
-                     "TOML");
+    throw InputError(
+        fmt::format("{}: line {} is no TOML: {}", path.string(), error.source().begin.line, error.description()));
   }
 }
 

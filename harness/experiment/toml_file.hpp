@@ -17,6 +17,7 @@ class TomlTable {
  public:
   TomlTable(const toml::table& table, std::string origin) : table_(table), origin_(std::move(origin)) {}
 
+  bool has(const std::string& key) const { return table_.contains(key); }
   std::string text(const std::string& key);
   std::string text(const std::string& key, const std::string& standard);
   double number(const std::string& key, double low, double high);
@@ -26,8 +27,6 @@ class TomlTable {
 
   /// Call last: throws InputError on a key that no getter asked for.
   void finish() const;
-
-  const std::string& origin() const { return origin_; }
 
  private:
   const toml::node& at(const std::string& key, const char* allowed);

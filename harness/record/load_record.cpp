@@ -29,13 +29,14 @@ ordered_json bytes_sent(const Workload& workload, DType gradient) {
 }
 
 ordered_json memory(const Workload& workload, DType gradient) {
-  const StateMemory state = state_memory(workload.plan, workload.model, workload.buffer, workload.cost);
+  const StateMemory state = state_memory(workload.plan, workload.model, workload.buffer, workload.cost, gradient);
   const std::int64_t numel = workload.buffer.numel();
   const auto everywhere = [](std::int64_t bytes) { return ordered_json{{"busiest", bytes}, {"mean", bytes}}; };
   return {{"model_weights", everywhere(numel * bytes_of(DType::bf16))},
           {"gradients", everywhere(numel * bytes_of(gradient))},
           {"master_weights", busiest_and_mean(state.master_weights)},
-          {"optimizer_state", busiest_and_mean(state.optimizer_state)}};
+          {"optimizer_state", busiest_and_mean(state.optimizer_state)},
+          {"gathered_matrices", busiest_and_mean(state.gathered_matrices)}};
 }
 
 ordered_json micro_groups(const Plan& plan) {
@@ -63,9 +64,11 @@ ordered_json load_record(const Point& point, const Workload& workload) {
   json["gradient_dtype"] = name_of(point.gradient);
   json["buckets"] = workload.buffer.buckets.size();
   json["micro_groups"] = micro_groups(workload.plan);
-  json["balance"] = {{"dp", loads.dp_balance()}, {"gpu", loads.gpu_balance()}};
-  json["flops"] = {
-      {"total", loads.total}, {"mean_gpu", loads.total / workload.mesh.ranks()}, {"busiest_gpu", loads.busiest_gpu()}};
+  json["balance"] = {{"dp", loads.dp_balance()}, {"gpu", loads.gpu_balance()}, {"gpu_bound", loads.gpu_bound()}};
+  json["flops"] = {{"total", loads.total},
+                   {"largest_matrix", loads.largest},
+                   {"share", loads.total / workload.mesh.ranks()},
+                   {"busiest_gpu", loads.busiest_gpu()}};
   json["bytes_sent"] = bytes_sent(workload, point.gradient);
   json["memory"] = memory(workload, point.gradient);
   json["loads"] = {{"dp", loads.dp}, {"gpu", loads.gpu}};

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace canzona::harness {
 
 /// A file to be written. Construction creates its folder and proves that it can be written; nothing appears under its
-/// name before `commit`. "-" is standard output.
+/// name before `commit`. "-" is standard output. A link is followed; what is there and no regular file (a device, a
+/// pipe) is written to directly.
 class OutputFile {
  public:
   /// Throws InputError naming `option`, the path and the system's reason.
@@ -16,13 +18,19 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
   ~OutputFile();
 
+  /// Throws InputError when the text cannot be written whole.
   void commit(const std::string& text);
-  bool is_standard_output() const { return path_ == "-"; }
 
  private:
+  bool is_standard_output() const { return path_ == "-"; }
+  void write(const std::filesystem::path& place, const std::string& text) const;
+
   std::filesystem::path path_;
-  std::filesystem::path temporary_;
+  std::filesystem::path temporary_;  ///< empty where there is none
   std::string option_;
 };
+
+/// A record as text, ending in a newline; bytes that are no UTF-8 are replaced.
+std::string text_of(const nlohmann::ordered_json& json, int indent = -1);
 
 }  // namespace canzona::harness

@@ -30,6 +30,19 @@ std::string quoted(const std::string& field) {
 
 }  // namespace
 
+Table without_constant_names(const Table& table) {
+  Table shorter;
+  shorter.rows.resize(table.rows.size());
+  for (std::size_t column = 0; column < table.columns.size(); ++column) {
+    const auto same = [&](const std::vector<std::string>& row) { return row[column] == table.rows.front()[column]; };
+    const bool constant = table.rows.size() > 1 && std::all_of(table.rows.begin(), table.rows.end(), same);
+    if (constant && !is_figure(table.columns[column])) continue;
+    shorter.columns.push_back(table.columns[column]);
+    for (std::size_t row = 0; row < table.rows.size(); ++row) shorter.rows[row].push_back(table.rows[row][column]);
+  }
+  return shorter;
+}
+
 std::string to_text(const Table& table) {
   std::vector<std::vector<std::string>> lines(2);
   for (const Column& column : table.columns) {

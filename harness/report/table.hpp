@@ -18,6 +18,9 @@ struct Table {
   std::vector<std::vector<std::string>> rows;
 };
 
+/// The table without the columns that name a row and say the same in every row.
+Table without_constant_names(const Table& table);
+
 /// Aligned columns for a terminal; the kind stands under each title.
 std::string to_text(const Table& table);
 std::string to_markdown(const Table& table);

@@ -4,7 +4,7 @@
 #include <omp.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <bit>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -18,10 +18,9 @@ using reference::DenseReference;
 using reference::Executor;
 using reference::Precision;
 
-template <class Scalar>
-bool same_bits(const Scalar& a, const Scalar& b) {
-  return std::memcmp(&a, &b, sizeof(Scalar)) == 0;
-}
+/// Equal as bits: NaN equals itself, and 0 differs from −0.
+bool same_bits(float a, float b) { return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); }
+bool same_bits(double a, double b) { return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b); }
 
 /// A difference in words, or nothing.
 template <class Scalar>
@@ -47,6 +46,8 @@ std::string compare_rank(const Executor<Scalar>& executor, const DenseReference<
   std::vector<Scalar> shard;
   for (const Slot& slot : workload.buffer.slots) {
     const Parameter& parameter = workload.model.parameters[slot.parameter];
+    if (!dense.master(slot.parameter).allFinite())
+      return parameter.name + " is not finite on one device: nothing to compare with";
     shard.resize(static_cast<std::size_t>(slot.elements.size()));
     take_shard(dense.weights(slot.parameter), parameter, workload.mesh.tp, rank.at.tp, shard.data());
     std::string failure = difference("weight", index, parameter.name, rank.weights.data() + slot.elements.begin,

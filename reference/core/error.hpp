@@ -21,6 +21,12 @@ class InputError : public Error {
   InputError(std::string_view origin, std::string_view key, std::string_view value, std::string_view allowed);
 };
 
+/// Sizes whose sum or product does not fit 64 bits. Whoever knows where they came from says so.
+class OverflowError : public InputError {
+ public:
+  using InputError::InputError;
+};
+
 /// A plan or a schedule breaks one of its rules, or cannot be executed.
 class PlanError : public Error {
  public:

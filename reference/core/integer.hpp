@@ -7,17 +7,17 @@
 
 namespace canzona {
 
-/// a + b. Throws InputError when the sum does not fit 64 bits.
+/// a + b. Throws OverflowError when the sum does not fit 64 bits.
 inline std::int64_t checked_add(std::int64_t a, std::int64_t b) {
   std::int64_t sum = 0;
-  if (__builtin_add_overflow(a, b, &sum)) throw InputError("a sum of sizes does not fit a 64-bit integer");
+  if (__builtin_add_overflow(a, b, &sum)) throw OverflowError("a sum of sizes does not fit a 64-bit integer");
   return sum;
 }
 
-/// a · b. Throws InputError when the product does not fit 64 bits.
+/// a · b. Throws OverflowError when the product does not fit 64 bits.
 inline std::int64_t checked_multiply(std::int64_t a, std::int64_t b) {
   std::int64_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product)) throw InputError("a product of sizes does not fit a 64-bit integer");
+  if (__builtin_mul_overflow(a, b, &product)) throw OverflowError("a product of sizes does not fit a 64-bit integer");
   return product;
 }
 
@@ -25,7 +25,5 @@ inline std::int64_t checked_multiply(std::int64_t a, std::int64_t b) {
 inline std::int64_t align_up(std::int64_t value, std::int64_t multiple) {
   return checked_add(value, multiple - 1) / multiple * multiple;
 }
-
-inline std::int64_t align_down(std::int64_t value, std::int64_t multiple) { return value / multiple * multiple; }
 
 }  // namespace canzona

@@ -21,7 +21,7 @@ void check(const OptionDescription& option, const std::string& value, const std:
                         },
                         [&](const NumberOption& kind) { parse_number(key, value, kind.low, kind.high); },
                         [&](const IntegerOption& kind) { parse_integer(key, value, kind.low, kind.high); },
-                        [](const TextOption&) {}},
+                        [&](const TextOption& kind) { kind.check(value); }},
              option.kind);
 }
 

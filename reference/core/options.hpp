@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -25,9 +26,10 @@ struct IntegerOption {
   std::int64_t low;
   std::int64_t high;
 };
-/// Text whose owner checks it; `form` says what is allowed.
+/// Text in a form of its own: `check` throws InputError when a value is not in it.
 struct TextOption {
   std::string form;
+  std::function<void(const std::string&)> check;
 };
 using OptionKind = std::variant<WordOption, NumberOption, IntegerOption, TextOption>;
 

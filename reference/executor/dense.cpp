@@ -6,11 +6,10 @@ namespace canzona::reference {
 
 template <class Scalar>
 OptimizerPair<Scalar> make_optimizers(const Workload& workload, DType arithmetic) {
+  auto chosen = workload.optimizer->make<Scalar>(workload.optimizer_options, arithmetic);
+  if (!workload.optimizer->needs_whole_matrix) return {nullptr, std::move(chosen)};
   const OptimizerDescription& adamw = Optimizers::instance().find("adamw");
-  const Options adamw_options =
-      workload.optimizer == &adamw ? workload.optimizer_options : Options(adamw.options, {}, adamw.name);
-  return {workload.optimizer->make<Scalar>(workload.optimizer_options, arithmetic),
-          adamw.make<Scalar>(adamw_options, arithmetic)};
+  return {std::move(chosen), adamw.make<Scalar>(Options(adamw.options, {}, adamw.name), arithmetic)};
 }
 
 template OptimizerPair<float> make_optimizers(const Workload&, DType);

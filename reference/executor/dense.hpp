@@ -13,11 +13,11 @@ namespace canzona::reference {
 /// The two optimizers of a run.
 template <class Scalar>
 struct OptimizerPair {
-  std::unique_ptr<Optimizer<Scalar>> matrix;       ///< for whole matrices
-  std::unique_ptr<Optimizer<Scalar>> elementwise;  ///< for everything else: AdamW
+  std::unique_ptr<Optimizer<Scalar>> matrix;  ///< for whole matrices; null where the optimizer asked for is elementwise
+  std::unique_ptr<Optimizer<Scalar>> elementwise;  ///< for everything else
 };
 
-/// The workload's optimizer beside AdamW; AdamW's options are the workload's where it is the optimizer asked for.
+/// A matrix optimizer with AdamW beside it, or an elementwise optimizer for everything.
 template <class Scalar>
 OptimizerPair<Scalar> make_optimizers(const Workload& workload, DType arithmetic);
 

@@ -16,8 +16,9 @@ constexpr std::int64_t kLargestSize = std::int64_t{1} << 40;
 constexpr std::int64_t kMostLayers = 65536;
 
 json read_json(const std::filesystem::path& path) {
+  std::error_code unknown;
   std::ifstream file(path);
-  if (!file || !std::filesystem::is_regular_file(path)) {
+  if (!file || !std::filesystem::is_regular_file(path, unknown)) {
     throw InputError(path.string(), "the file", "missing or unreadable", "a Hugging Face config.json");
   }
   try {
@@ -25,6 +26,8 @@ json read_json(const std::filesystem::path& path) {
   } catch (const json::parse_error& error) {
     throw InputError(path.string(), "the text", fmt::format("no JSON from byte {}", error.byte),
                      "a Hugging Face config.json");
+  } catch (const json::out_of_range&) {
+    throw InputError(path.string(), "a number", "too large for any number type", "a Hugging Face config.json");
   }
 }
 
@@ -57,10 +60,17 @@ class ConfigReader {
   }
 
   [[noreturn]] void reject(const char* key, std::string_view allowed) const {
-    throw InputError(path_, fmt::format("'{}'", key), json_.contains(key) ? json_.at(key).dump() : "missing", allowed);
+    throw InputError(path_, fmt::format("'{}'", key), shown(key), allowed);
   }
 
  private:
+  /// A value as it stands in the file; of a list or an object only what it is.
+  std::string shown(const char* key) const {
+    if (!json_.contains(key)) return "missing";
+    const json& value = json_.at(key);
+    return value.is_structured() ? value.type_name() : value.dump(-1, ' ', false, json::error_handler_t::replace);
+  }
+
   static std::string allowed_sizes(std::int64_t most) { return fmt::format("an integer from 1 to {}", most); }
 
   void require_word(const char* key, const char* word) const {
@@ -83,6 +93,7 @@ ModelConfig read_model_config(const std::filesystem::path& path) {
   const ConfigReader reader(path);
   ModelConfig config;
   config.name = model_name(path);
+  config.origin = path.string();
   config.vocab_size = reader.size("vocab_size");
   config.hidden_size = reader.size("hidden_size");
   config.intermediate_size = reader.size("intermediate_size");

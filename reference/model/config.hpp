@@ -10,6 +10,7 @@ namespace canzona {
 /// The dimensions of a dense Qwen3 decoder, under the names that Hugging Face gives them.
 struct ModelConfig {
   std::string name;
+  std::string origin;  ///< the file it was read from, for messages
   std::int64_t vocab_size = 0;
   std::int64_t hidden_size = 0;
   std::int64_t intermediate_size = 0;

@@ -11,7 +11,7 @@ constexpr std::int64_t kVocabularyMultiple = 128;
 
 void require_divisible(const ModelConfig& config, const char* key, std::int64_t value, std::int64_t tp) {
   if (value % tp != 0) {
-    throw InputError(config.name, "tp", std::to_string(tp), fmt::format("a divisor of '{}' ({})", key, value));
+    throw InputError(config.origin, "tp", std::to_string(tp), fmt::format("a divisor of '{}' ({})", key, value));
   }
 }
 
@@ -89,9 +89,11 @@ std::int64_t Model::matrix_parameter_count() const {
   return count;
 }
 
-Model build_model(const ModelConfig& config, std::int64_t tp) {
+namespace {
+
+Model build(const ModelConfig& config, std::int64_t tp) {
   if (tp > config.num_key_value_heads) {
-    throw InputError(config.name, "tp", std::to_string(tp),
+    throw InputError(config.origin, "tp", std::to_string(tp),
                      fmt::format("at most 'num_key_value_heads' ({})", config.num_key_value_heads));
   }
   require_divisible(config, "num_key_value_heads", config.num_key_value_heads, tp);
@@ -109,6 +111,20 @@ Model build_model(const ModelConfig& config, std::int64_t tp) {
   if (!config.tie_word_embeddings) model.parameters.push_back(vocabulary("output_layer.weight", config, tp, output));
   (void)model.parameter_count();  // overflow is refused here, once
   return model;
+}
+
+}  // namespace
+
+Model build_model(const ModelConfig& config, std::int64_t tp) {
+  try {
+    return build(config, tp);
+  } catch (const OverflowError&) {
+    throw InputError(
+        config.origin, "the model's size",
+        fmt::format("beyond 64 bits (hidden_size {}, intermediate_size {}, vocab_size {}, num_hidden_layers {})",
+                    config.hidden_size, config.intermediate_size, config.vocab_size, config.num_hidden_layers),
+        "products and sums below 2⁶³");
+  }
 }
 
 Model with_elementwise_routing(Model model) {

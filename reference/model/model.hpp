@@ -13,7 +13,7 @@ namespace canzona {
 /// How tensor parallelism cuts a parameter. Each of a parameter's row segments is cut by itself.
 enum class Sharding { none, rows, columns };
 
-/// Who updates a parameter: the matrix optimizer, which needs it whole, or AdamW, which does not.
+/// Who updates a parameter: the matrix optimizer, which needs it whole, or an elementwise one (AdamW), which does not.
 enum class Routing { matrix, elementwise };
 
 /// An independent matrix inside a parameter: an ordered list of its rows. Q of an interleaved linear_qkv is
@@ -57,7 +57,7 @@ struct Model {
 /// Throws InputError when `tp` does not divide the heads or the feed-forward size.
 Model build_model(const ModelConfig& config, std::int64_t tp);
 
-/// The same model with every parameter routed to AdamW.
+/// The same model with every parameter routed to the elementwise optimizer.
 Model with_elementwise_routing(Model model);
 
 }  // namespace canzona

@@ -59,6 +59,9 @@ MatrixCost cost(Shape shape, const Options&) {
   return cost;
 }
 
+// At 1 nothing would ever enter a moment, and its bias correction would divide by 0.
+constexpr double kBelowOne = 1 - 0x1p-53;
+
 const OptimizerRegistration registration{OptimizerDescription{
     .name = "adamw",
     .order = 10,
@@ -68,8 +71,8 @@ const OptimizerRegistration registration{OptimizerDescription{
         {
             {"lr", NumberOption{0, 1e6}, "0.001", "", "learning rate"},
             {"weight_decay", NumberOption{0, 1e6}, "0.1", "", "decoupled, applied before the step"},
-            {"beta1", NumberOption{0, 1}, "0.9", "", "decay of the first moment"},
-            {"beta2", NumberOption{0, 1}, "0.95", "", "decay of the second moment"},
+            {"beta1", NumberOption{0, kBelowOne}, "0.9", "", "decay of the first moment"},
+            {"beta2", NumberOption{0, kBelowOne}, "0.95", "", "decay of the second moment"},
             {"eps", NumberOption{0, 1e6}, "1e-8", "", "added outside the root"},
         },
     .needs_whole_matrix = false,

@@ -66,11 +66,11 @@ Matrix<Scalar> newton_schulz(const Matrix<Scalar>& matrix, const std::vector<Coe
   const auto round = [arithmetic](Matrix<Scalar> value) { return rounded(arithmetic, std::move(value)); };
   const double norm = frobenius_norm(matrix);
   if (norm == 0) return Matrix<Scalar>::Zero(matrix.rows(), matrix.cols());
-  const auto divisor = static_cast<Scalar>(form == EpsForm::add ? norm + eps : std::max(norm, eps));
+  const double divisor = form == EpsForm::add ? norm + eps : std::max(norm, eps);
 
   const bool transposed = matrix.rows() > matrix.cols();
   Matrix<Scalar> X = transposed ? Matrix<Scalar>(matrix.transpose()) : matrix;
-  X = round(X / divisor);
+  X = round((X.template cast<double>() / divisor).template cast<Scalar>());
   for (const auto& [a, b, c] : coefficients) {
     // A = XXᵀ;  B = bA + cA²;  X ← aX + BX
     const Matrix<Scalar> A = round(X * X.transpose());

@@ -2,9 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "reference/core/error.hpp"
 
 namespace canzona {
+namespace {
+
+InputError unmeasured(const std::vector<Shape>& shapes) {
+  std::string text;
+  for (const Shape& shape : shapes) text += fmt::format("{}{}×{}", text.empty() ? "" : ", ", shape.rows, shape.cols);
+  return {"", "cost", "'measured' without seconds for " + text, "a cost file with a [[matrix]] for each"};
+}
+
+}  // namespace
 
 Weight parse_weight(const std::string& name) {
   if (name == "numel") return Weight::numel;
@@ -36,13 +47,26 @@ double Cost::weight(const Parameter& parameter, Weight weight) const {
   for (const Block& block : parameter.blocks) {
     const Shape shape = parameter.block_shape(block);
     const auto found = measured_.find({shape.rows, shape.cols});
-    if (found == measured_.end()) {
-      throw InputError("", "cost", "'measured'",
-                       fmt::format("a cost file with seconds for {}×{} ({})", shape.rows, shape.cols, parameter.name));
-    }
+    if (found == measured_.end()) throw unmeasured({shape});
     seconds += found->second;
   }
   return seconds;
+}
+
+std::vector<double> Cost::weights(const Model& model, Weight weight) const {
+  std::vector<Shape> missing;
+  std::vector<double> weights;
+  for (const Parameter& parameter : model.parameters) {
+    for (const Block& block : parameter.blocks) {
+      const Shape shape = parameter.block_shape(block);
+      const bool is_needed = weight == Weight::measured && parameter.routing == Routing::matrix;
+      const bool is_new = std::find(missing.begin(), missing.end(), shape) == missing.end();
+      if (is_needed && is_new && !measured_.contains({shape.rows, shape.cols})) missing.push_back(shape);
+    }
+    if (missing.empty()) weights.push_back(this->weight(parameter, weight));
+  }
+  if (!missing.empty()) throw unmeasured(missing);
+  return weights;
 }
 
 }  // namespace canzona

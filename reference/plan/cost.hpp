@@ -31,18 +31,26 @@ class Cost {
   /// Measured seconds by (rows, cols).
   using Measured = std::map<std::pair<std::int64_t, std::int64_t>, double>;
 
-  explicit Cost(OfMatrix of_matrix, Measured measured = {})
-      : of_matrix_(std::move(of_matrix)), measured_(std::move(measured)) {}
+  /// `of_elements` is the elementwise optimizer's, called with 1 × n.
+  explicit Cost(OfMatrix of_matrix, OfMatrix of_elements, Measured measured = {})
+      : of_matrix_(std::move(of_matrix)), of_elements_(std::move(of_elements)), measured_(std::move(measured)) {}
 
   /// Cost of updating the whole parameter once; zero for elementwise ones.
   MatrixCost of(const Parameter& parameter) const;
+
+  /// Cost of updating `count` elements of elementwise parameters once.
+  MatrixCost of_elements(std::int64_t count) const { return of_elements_({1, count}); }
 
   /// W of a parameter: elements of the whole matrix, FLOPs, or measured seconds; zero for elementwise ones.
   /// Throws InputError when `measured` is asked for and a block's shape was not measured.
   double weight(const Parameter& parameter, Weight weight) const;
 
+  /// The weights of all parameters of `model`; a complaint about measured shapes names every one that is missing.
+  std::vector<double> weights(const Model& model, Weight weight) const;
+
  private:
   OfMatrix of_matrix_;
+  OfMatrix of_elements_;
   Measured measured_;
 };
 

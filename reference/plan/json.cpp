@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -129,17 +130,33 @@ Plan plan_from_json(const ordered_json& json, std::string_view origin) {
   plan.parameter_gather = reader.one_of("parameter_gather", kGathers);
   plan.matrix_update = reader.one_of("matrix_update", kUpdates);
   plan.pipelined = reader.get<bool>("pipelined");
-  using Triple = std::array<std::int64_t, 3>;
-  for (const auto& bucket : reader.get<std::vector<std::vector<Triple>>>("buckets")) {
+  const auto row = [&](const ordered_json& json_row, const char* key, std::size_t size) {
+    const auto is_integer = [](const ordered_json& value) { return value.is_number_integer() && value <= INT64_MAX; };
+    if (!json_row.is_array() || json_row.size() != size || !std::all_of(json_row.begin(), json_row.end(), is_integer)) {
+      throw InputError(origin, fmt::format("'{}'", key), json_row.dump(), fmt::format("lists of {} integers", size));
+    }
+    return json_row.get<std::vector<std::int64_t>>();
+  };
+  const auto index = [&](std::int64_t value, const char* key) {
+    if (value < 0 || value > INT32_MAX)
+      throw InputError(origin, fmt::format("'{}'", key), std::to_string(value), "an index");
+    return static_cast<int>(value);
+  };
+  for (const auto& bucket : reader.get<std::vector<std::vector<ordered_json>>>("buckets")) {
     auto& segments = plan.buckets.emplace_back();
-    for (const auto& [begin, end, owner] : bucket) segments.push_back({{begin, end}, static_cast<int>(owner)});
+    for (const ordered_json& segment : bucket) {
+      const auto numbers = row(segment, "buckets", 3);
+      segments.push_back({{numbers[0], numbers[1]}, index(numbers[2], "buckets")});
+    }
   }
-  using Pair = std::array<int, 2>;
-  for (const auto& rank : reader.get<std::vector<std::vector<std::vector<Pair>>>>("micro_groups")) {
+  for (const auto& rank : reader.get<std::vector<std::vector<std::vector<ordered_json>>>>("micro_groups")) {
     auto& groups = plan.micro_groups.emplace_back();
     for (const auto& members : rank) {
       MicroGroup& group = groups.emplace_back();
-      for (const auto& [parameter, host] : members) group.members.push_back({parameter, host});
+      for (const ordered_json& member : members) {
+        const auto numbers = row(member, "micro_groups", 2);
+        group.members.push_back({index(numbers[0], "micro_groups"), index(numbers[1], "micro_groups")});
+      }
     }
   }
   reader.finish();

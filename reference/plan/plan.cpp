@@ -7,6 +7,13 @@
 namespace canzona {
 namespace {
 
+void require_owner(const Plan& plan, int bucket, int owner) {
+  if (owner < 0 || owner >= plan.mesh.dp) {
+    throw PlanError(
+        fmt::format("bucket {}: owner {} is not one of {} data-parallel ranks", bucket, owner, plan.mesh.dp));
+  }
+}
+
 void validate_bucket(const Plan& plan, const Bucket& bucket, int index) {
   std::int64_t position = bucket.elements.begin;
   for (const Segment& segment : plan.buckets[index]) {
@@ -14,10 +21,7 @@ void validate_bucket(const Plan& plan, const Bucket& bucket, int index) {
       throw PlanError(fmt::format("bucket {}: a segment begins at {} where {} was expected", index,
                                   segment.elements.begin, position));
     }
-    if (segment.owner < 0 || segment.owner >= plan.mesh.dp) {
-      throw PlanError(
-          fmt::format("bucket {}: owner {} is not one of {} data-parallel ranks", index, segment.owner, plan.mesh.dp));
-    }
+    require_owner(plan, index, segment.owner);
     position = segment.elements.end;
   }
   if (position != bucket.elements.end) {
@@ -78,6 +82,7 @@ std::vector<int> matrix_owners(const Plan& plan, const Model& model, const Gradi
       while (segment < segments.size() && segments[segment].elements.end <= slot.elements.begin) ++segment;
       if (parameter.routing != Routing::matrix || segment == segments.size()) continue;
       owners[slot.parameter] = segments[segment].owner;
+      require_owner(plan, static_cast<int>(bucket), owners[slot.parameter]);
       for (std::size_t rest = segment; rest < segments.size() && segments[rest].elements.begin < slot.elements.end;
            ++rest) {
         if (segments[rest].owner != owners[slot.parameter]) {

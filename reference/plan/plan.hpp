@@ -80,7 +80,8 @@ std::vector<Range> owned_ranges(const Plan& plan, const GradientBuffer& buffer, 
 /// Elements each DP rank owns in a bucket; everything for all of them when replicated.
 std::vector<std::int64_t> owned_elements(const Plan& plan, const GradientBuffer& buffer, int bucket);
 
-/// For each matrix parameter the DP rank that owns it, −1 for elementwise parameters and when replicated.
+/// For each matrix parameter the DP rank that owns it, −1 for elementwise parameters and when replicated. Throws
+/// PlanError when a matrix is cut or an owner does not exist.
 std::vector<int> matrix_owners(const Plan& plan, const Model& model, const GradientBuffer& buffer);
 
 /// Throws PlanError naming the parameter, bucket or rank unless: segments tile every bucket; owners and hosts exist; no

@@ -1,7 +1,6 @@
 #include "reference/plan/traffic.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include "reference/core/error.hpp"
 #include "reference/model/shard.hpp"
@@ -71,12 +70,6 @@ Traffic::Traffic(int ranks) {
 
 std::int64_t Traffic::busiest(Collective collective) const {
   return *std::max_element(sent(collective).begin(), sent(collective).end());
-}
-
-double Traffic::mean(Collective collective) const {
-  const auto& bytes = sent(collective);
-  return static_cast<double>(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0})) /
-         static_cast<double>(bytes.size());
 }
 
 std::vector<Range> even_ranges(Range elements, int ranks) {

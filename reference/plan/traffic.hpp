@@ -33,7 +33,6 @@ class Traffic {
   void add(Collective collective, int rank, std::int64_t bytes) { sent_[index(collective)][rank] += bytes; }
   const std::vector<std::int64_t>& sent(Collective collective) const { return sent_[index(collective)]; }
   std::int64_t busiest(Collective collective) const;
-  double mean(Collective collective) const;
 
   friend bool operator==(const Traffic&, const Traffic&) = default;
 
@@ -45,15 +44,17 @@ class Traffic {
 /// Where an all-reduce of `elements` over `ranks` cuts them: rank r reduces, then sends to all, the r-th range.
 std::vector<Range> even_ranges(Range elements, int ranks);
 
+// clang-format off
 /// The closed form. Over R ranks, with s_r the share of rank r in a bucket of B elements:
-///   reduce-scatter          B − s_r                 (each other rank's share to that rank)
-///   all-gather              B − s_{r+1}             (shares travel round a ring: rank r passes on all but its
-///   successor's) padded, either          (R − 1)·max s all-reduce              2·B − s_r − s_{r+1}     with s the even
-///   cut: 2·B·(R − 1)/R
+///   reduce-scatter     B − s_r              (each other rank's share to that rank)
+///   all-gather         B − s_{r+1}          (shares travel round a ring: rank r passes on all but its successor's)
+///   padded, either     (R − 1)·max s
+///   all-reduce         2·B − s_r − s_{r+1}  with s the even cut: 2·B·(R − 1)/R
 /// and over the T ranks of a TP group, with p the shard of a matrix:
-///   redundant gather        (T − 1)·p               each rank
-///   hosted gather           p                       each rank but the host
-///   hosted scatter          (T − 1)·p               the host
+///   redundant gather   (T − 1)·p            each rank
+///   hosted gather      p                    each rank but the host
+///   hosted scatter     (T − 1)·p            the host
+// clang-format on
 Traffic traffic_of(const Plan& plan, const Model& model, const GradientBuffer& buffer, const WireTypes& types);
 
 }  // namespace canzona

@@ -35,7 +35,7 @@ struct Update {
   int parameter = 0;
   friend bool operator==(const Update&, const Update&) = default;
 };
-/// AdamW on the elementwise elements that this rank owns in a bucket, applied at once.
+/// The elementwise optimizer on the elements that this rank owns in a bucket, applied at once.
 struct UpdateElements {
   int bucket = 0;
   friend bool operator==(const UpdateElements&, const UpdateElements&) = default;

@@ -106,8 +106,8 @@ Capacity parse_capacity(const std::string& text) {
   const std::string unit = colon == std::string::npos ? "elements" : text.substr(colon + 1);
   if (unit != "elements" && unit != "flops")
     throw InputError("", "capacity", "'" + text + "'", "N, N:elements, N:flops");
-  const double limit = parse_number("capacity", text.substr(0, colon), 1, 1e18);
-  return {limit, unit == "flops" ? Weight::flops : Weight::numel};
+  const std::int64_t limit = parse_integer("capacity", text.substr(0, colon), 1, std::int64_t{1} << 60);
+  return {static_cast<double>(limit), unit == "flops" ? Weight::flops : Weight::numel};
 }
 
 /// Micro-group scheduling with greedy rollback: matrices by decreasing weight, each to the TP rank with the least
@@ -140,12 +140,8 @@ Plan plan_canzona(const Model& model, const Mesh& mesh, const GradientBuffer& bu
                   const Options& options) {
   const Weight weight = parse_weight(options.text("cost"));
   const Capacity capacity = parse_capacity(options.text("capacity"));
-  std::vector<double> weights;
-  std::vector<double> sizes;
-  for (const Parameter& parameter : model.parameters) {
-    weights.push_back(cost.weight(parameter, weight));
-    sizes.push_back(cost.weight(parameter, capacity.unit));
-  }
+  const std::vector<double> weights = cost.weights(model, weight);
+  const std::vector<double> sizes = cost.weights(model, capacity.unit);
 
   Plan plan;
   plan.mesh = mesh;
@@ -177,8 +173,8 @@ const StrategyRegistration registration{Strategy{
             {"cost", WordOption{{"numel", "flops", "measured"}}, "flops", "",
              "the weight W of a matrix that is balanced"},
             // liangyuwang/Megatron-Canzona: 400·2²⁰ elements.
-            {"capacity", TextOption{"N, N:elements, N:flops"}, "419430400:elements",
-             "elements or FLOPs of whole matrices", "budget of one rank in one micro-group"},
+            {"capacity", TextOption{"N, N:elements, N:flops", [](const std::string& text) { parse_capacity(text); }},
+             "419430400:elements", "elements or FLOPs of whole matrices", "budget of one rank in one micro-group"},
         },
     .plan = plan_canzona,
 }};

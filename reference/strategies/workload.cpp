@@ -27,13 +27,24 @@ Workload make_workload(const WorkloadRequest& request) {
   if (!optimizer.needs_whole_matrix) model = with_elementwise_routing(std::move(model));
   const std::int64_t bucket_size = request.bucket_size.value_or(strategy.bucket_size(model, request.mesh));
   GradientBuffer buffer = make_gradient_buffer(model, request.mesh.tp, bucket_size);
+  const auto& elements = optimizer.needs_whole_matrix ? reference::Optimizers::instance().find("adamw") : optimizer;
+  const Options element_options =
+      optimizer.needs_whole_matrix ? Options(elements.options, {}, elements.name) : optimizer_options;
   Cost cost([&optimizer, optimizer_options](Shape shape) { return optimizer.cost(shape, optimizer_options); },
+            [&elements, element_options](Shape shape) { return elements.cost(shape, element_options); },
             request.measured);
 
-  Plan plan = strategy.plan(model, request.mesh, buffer, cost, strategy_options);
-  plan.strategy = strategy.name;
-  plan.options = strategy_options.values();
-  validate(plan, model, buffer);
+  Plan plan;
+  try {
+    plan = strategy.plan(model, request.mesh, buffer, cost, strategy_options);
+    plan.strategy = strategy.name;
+    plan.options = strategy_options.values();
+    validate(plan, model, buffer);
+  } catch (const OverflowError& error) {
+    throw InputError(request.config.origin, "the model's size", error.what(), "costs and offsets below 2⁶³");
+  } catch (const PlanError& error) {
+    throw PlanError("strategy '" + strategy.name + "' wrote an invalid plan: " + error.what());
+  }
   return {std::move(model), request.mesh, std::move(buffer), std::move(cost),
           std::move(plan),  &optimizer,   optimizer_options};
 }

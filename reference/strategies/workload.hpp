@@ -36,7 +36,8 @@ struct Workload {
   Options optimizer_options;
 };
 
-/// Builds, plans and validates. Throws InputError on unknown names and values that are not allowed.
+/// Builds, plans and validates. Throws InputError on unknown names and values that are not allowed, PlanError naming
+/// the strategy when its plan breaks a rule.
 Workload make_workload(const WorkloadRequest& request);
 
 }  // namespace canzona

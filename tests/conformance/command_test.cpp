@@ -118,7 +118,7 @@ TEST_F(Command, EverySubcommandHasHelp) {
 TEST_F(Command, UnknownNamesListTheValidOnes) {
   expect_refused({"plan", "--strategy", "magic"},
                  {"strategy", "'magic'", "synchronous", "layerwise-lpt", "canzona", "all"});
-  expect_refused({"plan", "--optimizer", "sgd"}, {"optimizer", "'sgd'", "muon", "adamw"});
+  expect_refused({"plan", "--optimizer", "gizmo"}, {"optimizer", "'gizmo'", "muon", "adamw"});
   expect_refused({"plan", "--model", "gpt5"}, {"model", "'gpt5'", "qwen3-32b", "config.json"});
   expect_refused({"plan", "--cost", "beauty"}, {"cost", "'beauty'", "numel, flops, measured"});
   expect_refused({"plan", "--gradient-dtype", "int4"}, {"--gradient-dtype", "'int4'", "fp32"});
@@ -134,13 +134,13 @@ TEST_F(Command, NumbersThatAreNoneOrOutOfRangeAreRefused) {
     expect_refused({"plan", "--dp", bad}, {"--dp", "'" + std::string(bad) + "'", "an integer from 1 to 1048576"});
     expect_refused({"plan", "--tp", bad}, {"--tp"});
   }
-  for (const char* bad : {"-1", "0", "2.5", "nan"})
+  for (const char* bad : {"", "-1", "0", "2.5", "nan"})
     expect_refused({"plan", "--bucket-size", bad}, {"--bucket-size", bad, "an integer from 1"});
-  for (const char* bad : {"-0.1", "1.1", "nan", "inf", "x"}) {
+  for (const char* bad : {"", "-0.1", "1.1", "nan", "inf", "x"}) {
     expect_refused({"plan", "--alpha", bad}, {"alpha", bad, "a number from 0 to 1"});
     expect_refused({"plan", "--strategy", "static", "--alpha", bad}, {"alpha", bad});
   }
-  expect_refused({"plan", "--capacity", "lots"}, {"capacity"});
+  expect_refused({"plan", "--capacity", "lots"}, {"capacity", "'lots'"});
   expect_refused({"plan", "--capacity", "5:bytes"}, {"capacity", "'5:bytes'", "N:elements, N:flops"});
   expect_refused({"verify", "--iterations", "0"}, {"--iterations", "'0'"});
 }
@@ -194,6 +194,58 @@ TEST_F(Command, UnwritableOutputIsRefusedBeforeAnythingIsPrinted) {
                  {"--results", blocked});
   EXPECT_FALSE(fs::exists(path / "report.md"));
   expect_refused({"verify", "--json", path.string()}, {"--json", "a folder"});
+}
+
+TEST_F(Command, LinksAreFollowedAndDevicesWrittenTo) {
+  const std::vector<std::string> plan{"plan", "--model", "qwen3-tiny", "--dp", "1", "--tp", "1", "--json"};
+  const auto with = [&](const fs::path& target) {
+    std::vector<std::string> arguments = plan;
+    arguments.push_back(target.string());
+    return canzona(arguments).code;
+  };
+  const fs::path real = file("real.json", "old");
+  fs::create_symlink(real, path / "link.json");
+  EXPECT_EQ(with(path / "link.json"), 0);
+  EXPECT_TRUE(fs::is_symlink(path / "link.json"));
+  EXPECT_GT(fs::file_size(real), 100u);
+  fs::create_symlink("/dev/null", path / "null");
+  EXPECT_EQ(with(path / "null"), 0);
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  fs::create_symlink("/dev/full", path / "full");
+  EXPECT_EQ(with(path / "full"), 2);
+}
+
+TEST_F(Command, OneResultAtMostGoesToStandardOutput) {
+  expect_refused({"plan", "--strategy", "static", "--json", "-", "--write-plan", "-"}, {"several options"});
+  const Outcome outcome =
+      canzona({"plan", "--model", "qwen3-tiny", "--dp", "2", "--tp", "1", "--strategy", "static", "--write-plan", "-"});
+  EXPECT_EQ(json::parse(outcome.out)["strategy"], "static");
+}
+
+TEST_F(Command, OptionsOfAStrategyCanBeGivenByName) {
+  const Outcome outcome =
+      canzona({"plan", "--strategy", "canzona", "--strategy-option", "capacity=1000:flops", "--json", "-"});
+  EXPECT_EQ(json::parse(outcome.out)["options"]["strategy"]["capacity"], "1000:flops");
+  expect_refused({"plan", "--strategy-option", "stride=3"}, {"'stride'", "alpha, cost, capacity"});
+  expect_refused({"plan", "--strategy", "static", "--capacity", "lots"}, {"capacity", "'lots'"});
+  expect_refused({"plan", "--rank", "banana"}, {"--rank", "'banana'"});
+  expect_refused({"plan", "--optimizer-option", "coefficients=junk"}, {"coefficients", "'junk'", "polar_express"});
+  expect_refused({"plan", "--cost-file", "x.toml"}, {"--cost-file", "only with --cost measured"});
+}
+
+TEST_F(Command, ReproduceRefusesAnExperimentBeforeItWritesAnyRecord) {
+  const std::string head =
+      "title = 'x'\nkind = 'load'\nmodels = ['qwen3-tiny']\nstrategies = ['static']\noptimizers = ['muon']\n";
+  const auto refused = [&](const std::string& rest, const std::vector<std::string>& parts) {
+    expect_refused({"reproduce", "--experiments", file("e.toml", head + rest), "--results", (path / "results").string(),
+                    "--report", (path / "report.md").string()},
+                   parts);
+    EXPECT_FALSE(fs::exists(path / "results"));
+  };
+  refused("meshes = [{dp = 1, tp = 1}, {dp = 1, tp = 16}]\n", {"e.toml", "tp is 16"});
+  refused("meshes = [{dp = 1048576, tp = 8}]\n", {"e.toml", "1048576 × 8"});
+  refused("meshes = [{dp = 1, tp = 1}, {dp = 1, tp = 1}]\n", {"e.toml", "twice"});
+  refused("meshes = [{dp = 1, tp = 1}]\ngradient_dtype = 'fp64'\n", {"e.toml", "gradient_dtype", "fp32, bf16"});
 }
 
 TEST_F(Command, ReproduceWritesRecordsTablesAndTheReport) {

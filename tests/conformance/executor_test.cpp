@@ -154,7 +154,7 @@ TEST(Verify, HoldsOverTheStandardMeshes) {
   harness::VerifyRequest request;
   request.config = harness::find_model("qwen3-tiny");
   request.strategies = strategy_names();
-  request.optimizers = {"muon", "adamw"};
+  for (const auto& optimizer : Optimizers::instance().all()) request.optimizers.push_back(optimizer.name);
   request.meshes = harness::standard_meshes();
   request.precisions = {DType::fp64, DType::fp32, DType::bf16};
   request.settings.bucket_size = 32768;

@@ -74,6 +74,73 @@ TEST_F(Faults, ARankMissingFromASumIsCaught) {
   EXPECT_NE(failure_of(workload, make_schedules(workload), std::make_unique<Forgetful>(workload.mesh.ranks())), "");
 }
 
+TEST_F(Faults, BytesSentTwiceAreCaughtAlthoughTheDataIsRight) {
+  struct Chatty : Exchange<double> {
+    using Exchange<double>::Exchange;
+    void send(Collective collective, int from, int to, const double* source, std::int64_t count, DType type,
+              double* target) override {
+      Exchange<double>::send(collective, from, to, source, count, type, target);
+      if (collective == Collective::scatter_updates)
+        Exchange<double>::send(collective, from, to, source, count, type, target);
+    }
+  };
+  const std::string failure =
+      failure_of(workload, make_schedules(workload), std::make_unique<Chatty>(workload.mesh.ranks()));
+  EXPECT_NE(failure.find("in scatter_updates, the closed form is"), std::string::npos) << failure;
+}
+
+TEST_F(Faults, ASuperfluousMatrixUpdateIsCaughtAlthoughTheWeightsAreRight) {
+  // What layerwise computes on both ranks of a TP group, held against a plan that computes it once.
+  Workload redundant = tiny_workload({2, 2}, "layerwise");
+  DenseReference<double> dense(redundant, kPrecision, 1);
+  dense.run(kIterations);
+  Executor<double> executor(redundant, kPrecision, 1);
+  executor.run(kIterations);
+  Workload claimed = redundant;
+  claimed.plan.matrix_update = MatrixUpdate::hosted;
+  EXPECT_EQ(harness::compare(executor, dense, claimed, kPrecision, kIterations), "32 matrix updates, 16 expected");
+}
+
+TEST_F(Faults, AMasterWeightThatIsWrongBelowTheModelsRoundingIsCaught) {
+  struct Imprecise : Exchange<float> {
+    using Exchange<float>::Exchange;
+    void reduce(const std::vector<int>& group, const std::vector<const float*>& contributions, std::int64_t count,
+                std::size_t receiver, DType type, float* result) override {
+      Exchange<float>::reduce(group, contributions, count, receiver, type, result);
+      result[count / 2] = std::nextafter(result[count / 2], 2 * result[count / 2]);
+    }
+  };
+  const Precision bf16 = make_precision(DType::bf16, DType::fp32);
+  DenseReference<float> dense(workload, bf16, 1);
+  dense.run(kIterations);
+  Executor<float> executor(workload, bf16, 1, make_schedules(workload),
+                           std::make_unique<Imprecise>(workload.mesh.ranks()));
+  executor.run(kIterations);
+  const std::string failure = harness::compare(executor, dense, workload, bf16, kIterations);
+  EXPECT_NE(failure.find("master weight of"), std::string::npos) << failure;
+}
+
+TEST_F(Faults, ADenseRunThatIsNotFiniteProvesNothing) {
+  WorkloadRequest request = testing_support::request_of("qwen3-tiny", {1, 1}, "canzona");
+  request.optimizer_options = {{"coefficients", "1e6,1e6,1e6"}};
+  const Workload exploding = make_workload(request);
+  EXPECT_NE(failure_of(exploding, make_schedules(exploding), honest(exploding)).find("is not finite"),
+            std::string::npos);
+}
+
+TEST_F(Faults, AGradientThatAnotherRankOwnsIsNoPlausibleNumber) {
+  Executor<double> executor(workload, kPrecision, 1);
+  executor.run(1);
+  for (std::size_t bucket = 0; bucket < workload.plan.buckets.size(); ++bucket) {
+    for (const Segment& segment : workload.plan.buckets[bucket]) {
+      for (int rank = 0; rank < workload.mesh.ranks(); ++rank) {
+        const bool owns = executor.rank(rank).at.dp == segment.owner;
+        EXPECT_EQ(std::isnan(executor.rank(rank).gradient[segment.elements.begin]), !owns);
+      }
+    }
+  }
+}
+
 TEST_F(Faults, SumsInAnotherOrderAreCaught) {
   struct Reversed : Exchange<double> {
     using Exchange<double>::Exchange;

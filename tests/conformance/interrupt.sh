@@ -15,14 +15,14 @@ wait $!
 [ ! -e "$folder/verify.json" ] || fail "verify: wrote its JSON although interrupted"
 
 # An experiment of many large points, interrupted: every record that is there is whole.
-models=$(printf '"qwen3-32b", %.0s' $(seq 200))
+meshes=$(for dp in $(seq 16384 16583); do printf '{dp = %d, tp = 8}, ' "$dp"; done)
 cat >"$folder/long.toml" <<TOML
 title = "Long"
 kind = "load"
-models = [$models]
+models = ["qwen3-32b"]
 strategies = ["canzona"]
 optimizers = ["muon"]
-meshes = [{dp = 16384, tp = 8}]
+meshes = [$meshes]
 TOML
 "$canzona" reproduce --experiments "$folder/long.toml" --results "$folder/results" --report "$folder/report.md" >"$folder/out" 2>&1 &
 sleep 2

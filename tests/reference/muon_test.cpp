@@ -74,6 +74,37 @@ TEST(NewtonSchulz, CyclesShortSetsAndRepeatsTheLastOfPolarExpress) {
   EXPECT_EQ(newton_schulz_coefficients("1,2,3; 4,5,6", 3)[2], (Coefficients{1, 2, 3}));
 }
 
+TEST(NewtonSchulz, HasThePublishedSets) {
+  EXPECT_EQ(newton_schulz_coefficients("simple", 1), (std::vector<Coefficients>{{3.4445, -4.7750, 2.0315}}));
+  EXPECT_EQ(newton_schulz_coefficients("quintic", 5), (std::vector<Coefficients>{{4.0848, -6.8946, 2.9270},
+                                                                                 {3.9505, -6.3029, 2.6377},
+                                                                                 {3.7418, -5.5913, 2.3037},
+                                                                                 {2.8769, -3.1427, 1.2046},
+                                                                                 {2.8366, -3.0525, 1.2012}}));
+  EXPECT_EQ(newton_schulz_coefficients("polar_express", 8), (std::vector<Coefficients>{{8.2051, -22.9019, 16.4607},
+                                                                                       {4.0664, -2.8612, 0.5184},
+                                                                                       {3.9096, -2.8234, 0.5250},
+                                                                                       {3.2856, -2.4153, 0.4853},
+                                                                                       {2.2779, -1.6198, 0.3985},
+                                                                                       {1.8726, -1.2307, 0.3585},
+                                                                                       {1.8564, -1.2132, 0.3568},
+                                                                                       {1.8750, -1.2500, 0.3750}}));
+}
+
+TEST(NewtonSchulz, InBf16RoundsAfterEveryOperation) {
+  // X = [3 4]/5 → [0.6015625 0.80078125];  A = 1.00313 → 1;  A² = 1;  bA = −4.775 → −4.78125;  cA² = 2.0315 → 2.03125;
+  // B = −2.75;  BX = [−1.654297 −2.202148] → [−1.65625 −2.203125];  aX = [2.072082 2.758291] → [2.078125 2.765625].
+  const Matrix<float> matrix = (Matrix<float>(1, 2) << 3, 4).finished();
+  const auto once = newton_schulz(matrix, newton_schulz_coefficients("simple", 1), 0, EpsForm::max, DType::bf16);
+  EXPECT_EQ(once, (Matrix<float>(1, 2) << 0.421875f, 0.5625f).finished());
+}
+
+TEST(NewtonSchulz, NormsBeyondTheScalarsRangeDoNotEraseTheUpdate) {
+  const Matrix<float> huge = Matrix<float>::Constant(4, 4, 3e38f);
+  const auto update = newton_schulz(huge, newton_schulz_coefficients("simple", 5), 0, EpsForm::max, DType::fp32);
+  EXPECT_GT(update.norm(), 0.5f);
+}
+
 TEST(NewtonSchulz, RefusesListsThatAreNotTriples) {
   for (const char* bad : {"", "fancy", "1,2", "1,2,3,4", "1,2,x", "1,2,nan", "1,2,3,", ";"}) {
     EXPECT_THROW(newton_schulz_coefficients(bad, 5), InputError) << bad;
@@ -201,6 +232,30 @@ TEST(Muon, CostsTwentyM2NPlusTenM3) {
   EXPECT_EQ(description.cost({7, 3}, options).flops, 20 * 9 * 7 + 10 * 27);
   EXPECT_EQ(description.cost({3, 7}, options).state_bytes, 3 * 7 * 4);
   EXPECT_THROW(description.cost({std::int64_t{1} << 22, std::int64_t{1} << 22}, options), InputError);
+}
+
+TEST(Muon, HasTheDefaultsOfTheDefinitions) {
+  const OptimizerDescription& description = Optimizers::instance().find("muon");
+  const std::map<std::string, std::string> expected{{"lr", "0.001"},
+                                                    {"weight_decay", "0.1"},
+                                                    {"momentum", "0.95"},
+                                                    {"momentum_form", "ema"},
+                                                    {"nesterov", "on"},
+                                                    {"ns_steps", "5"},
+                                                    {"eps", "1e-30"},
+                                                    {"eps_form", "max"},
+                                                    {"coefficients", "simple"},
+                                                    {"scale", "match_rms_adamw"}};
+  EXPECT_EQ(Options(description.options, {}, "muon").values(), expected);
+}
+
+TEST(AdamW, HasMoonlightsDefaultsAndRefusesBetasOfOne) {
+  const OptimizerDescription& description = Optimizers::instance().find("adamw");
+  const std::map<std::string, std::string> expected{
+      {"lr", "0.001"}, {"weight_decay", "0.1"}, {"beta1", "0.9"}, {"beta2", "0.95"}, {"eps", "1e-8"}};
+  EXPECT_EQ(Options(description.options, {}, "adamw").values(), expected);
+  EXPECT_THROW(Options(description.options, {{"beta1", "1"}}, "adamw"), InputError);
+  EXPECT_EQ(description.cost({1, 10}, Options(description.options, {}, "adamw")).state_bytes, 80);
 }
 
 TEST(AdamW, FirstStepMovesByTheLearningRateAgainstTheSign) {

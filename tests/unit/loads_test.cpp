@@ -40,6 +40,7 @@ TEST(Loads, CanzonaReachesTheAtomicityWallAt256Ranks) {
   for (const Known& known : kKnown) {
     const Loads canzona = loads(known.model, {32, 8}, "canzona");
     EXPECT_NEAR(rounded(canzona.gpu_balance(), 0.01), known.atomicity_wall, 0.0051) << known.model;
+    EXPECT_NEAR(rounded(canzona.gpu_bound(), 0.01), known.atomicity_wall, 0.0051) << known.model;
     EXPECT_LE(canzona.dp_balance(), 1.40) << known.model;
   }
 }
@@ -55,11 +56,12 @@ TEST(Loads, NoStrategyPassesBelowTheWallAndNoneLosesWork) {
   for (const Known& known : kKnown) {
     for (const std::string& strategy : testing_support::strategy_names()) {
       for (const Mesh mesh : {Mesh{32, 8}, Mesh{64, 4}, Mesh{256, 1}}) {
-        const Loads found = loads(known.model, mesh, strategy);
+        const Workload workload = make_workload(request_of(known.model, mesh, strategy));
+        const Loads found = loads_of(workload.plan, workload.model, workload.cost);
         EXPECT_GE(found.gpu_balance(), known.atomicity_wall - 0.005);
         double sum = 0;
         for (const double load : found.dp) sum += load;
-        EXPECT_EQ(sum, found.total * (strategy == "synchronous" ? mesh.dp : 1)) << strategy;
+        EXPECT_EQ(sum, found.total * (workload.plan.replicated() ? mesh.dp : 1)) << strategy;
       }
     }
   }

@@ -119,10 +119,11 @@ std::string complaint_about(const std::function<void()>& action) {
 }
 
 TEST(Model, RefusesTensorParallelismThatDoesNotDivide) {
-  EXPECT_EQ(complaint_about([] { build_model(find_model("qwen3-32b"), 16); }),
-            "qwen3-32b: tp is 16, allowed: at most 'num_key_value_heads' (8)");
-  EXPECT_EQ(complaint_about([] { build_model(find_model("qwen3-32b"), 3); }),
-            "qwen3-32b: tp is 3, allowed: a divisor of 'num_key_value_heads' (8)");
+  const ModelConfig config = find_model("qwen3-32b");
+  EXPECT_EQ(complaint_about([&] { build_model(config, 16); }),
+            config.origin + ": tp is 16, allowed: at most 'num_key_value_heads' (8)");
+  EXPECT_EQ(complaint_about([&] { build_model(config, 3); }),
+            config.origin + ": tp is 3, allowed: a divisor of 'num_key_value_heads' (8)");
 }
 
 class ConfigFile : public ::testing::Test {
@@ -170,18 +171,30 @@ TEST_F(ConfigFile, OverflowingNumbersAreRefused) {
   EXPECT_EQ(complaint(text), "'hidden_size' is 1e+20, allowed: an integer from 1 to 1099511627776");
   json_["hidden_size"] = std::int64_t{1} << 40;
   json_["intermediate_size"] = std::int64_t{1} << 40;
-  EXPECT_EQ(complaint(), "a product of sizes does not fit a 64-bit integer");
+  EXPECT_EQ(
+      complaint(),
+      "the model's size is beyond 64 bits (hidden_size 1099511627776, intermediate_size 1099511627776, vocab_size 512, "
+      "num_hidden_layers 2), allowed: products and sums below 2⁶³");
+  const std::string enormous = "{\"model_type\":\"qwen3\",\"hidden_size\":1e999}";
+  EXPECT_EQ(complaint(enormous), "a number is too large for any number type, allowed: a Hugging Face config.json");
 }
 
 TEST_F(ConfigFile, ForeignTruncatedAndMissingFilesAreRefused) {
   EXPECT_EQ(complaint(json_.dump().substr(0, 40)).substr(0, 26), "the text is no JSON from b");
   EXPECT_EQ(complaint("[1]"), "the JSON is array, allowed: an object");
+  json_["model_type"] = nlohmann::json::array({1, 2});
+  EXPECT_EQ(complaint(), "'model_type' is array, allowed: \"qwen3\"");
   json_["model_type"] = "llama";
   EXPECT_EQ(complaint(), "'model_type' is \"llama\", allowed: \"qwen3\"");
   json_.erase("model_type");
   EXPECT_EQ(complaint(), "'model_type' is missing, allowed: \"qwen3\"");
   EXPECT_EQ(complaint_about([] { read_model_config("no/such.json"); }),
             "no/such.json: the file is missing or unreadable, allowed: a Hugging Face config.json");
+}
+
+TEST_F(ConfigFile, WithBiasesIsRefused) {
+  json_["attention_bias"] = true;
+  EXPECT_EQ(complaint(), "'attention_bias' is true, allowed: false");
 }
 
 TEST_F(ConfigFile, HeadsThatDoNotGroupAreRefused) {

@@ -34,6 +34,7 @@ TEST_F(SmallPlan, LoadsAndBalanceAreThoseOfThePencil) {
   EXPECT_EQ(loads.total, 512);
   EXPECT_EQ(loads.dp_balance(), 2);
   EXPECT_EQ(loads.gpu_balance(), 2);
+  EXPECT_EQ(loads.gpu_bound(), 2);
   EXPECT_EQ(shard_elements(plan, buffer), (std::vector<std::int64_t>{256, 0, 128, 128}));
 }
 
@@ -88,12 +89,32 @@ TEST(StateMemory, IsMasterWeightsOfTheShardAndStateOfTheHost) {
   // A 2×64 matrix and 128 elementwise elements over 2 TP ranks: 64 + 64 elements a rank.
   const Model model = model_of({{{2, 64}}, {{1, 128}, Routing::elementwise}});
   const GradientBuffer buffer = make_gradient_buffer(model, 2, kWhole);
-  const Cost cost([](Shape shape) { return MatrixCost{1, 1, 1000 * shape.numel()}; });
-  const StateMemory hosted = state_memory(plan_of("canzona", model, {1, 2}, buffer), model, buffer, cost);
+  const Cost cost(
+      [](Shape shape) {
+        return MatrixCost{1, 1, 1000 * shape.numel()};
+      },
+      [](Shape shape) {
+        return MatrixCost{1, 1, 8 * shape.numel()};
+      });
+  const StateMemory hosted = state_memory(plan_of("canzona", model, {1, 2}, buffer), model, buffer, cost, DType::fp32);
   EXPECT_EQ(hosted.master_weights, (std::vector<std::int64_t>{128 * 4, 128 * 4}));
   EXPECT_EQ(hosted.optimizer_state, (std::vector<std::int64_t>{128'000 + 64 * 8, 64 * 8}));
-  const StateMemory redundant = state_memory(plan_of("synchronous", model, {1, 2}, buffer), model, buffer, cost);
+  const StateMemory redundant =
+      state_memory(plan_of("synchronous", model, {1, 2}, buffer), model, buffer, cost, DType::fp32);
   EXPECT_EQ(redundant.optimizer_state, (std::vector<std::int64_t>{128'000 + 64 * 8, 128'000 + 64 * 8}));
+}
+
+TEST(StateMemory, CountsTheGatheredMatricesThatTheCapacityBounds) {
+  // 16, 12, 10, 6 elements on 2 hosts, capacity 20: groups {16→0, 12→1} and {10→1, 6→0}, of which two are in flight.
+  const Model model = model_of({{{1, 16}}, {{1, 12}}, {{1, 10}}, {{1, 6}}});
+  const GradientBuffer buffer = make_gradient_buffer(model, 2, kWhole);
+  const auto gathered = [&](const Plan& plan) {
+    return state_memory(plan, model, buffer, numel_cost(), DType::bf16).gathered_matrices;
+  };
+  EXPECT_EQ(gathered(plan_of("canzona", model, {1, 2}, buffer, {{"capacity", "20"}})),
+            (std::vector<std::int64_t>{(16 + 6) * 2, (12 + 10) * 2}));
+  EXPECT_EQ(gathered(plan_of("static", model, {1, 2}, buffer)), (std::vector<std::int64_t>{16 * 2, 12 * 2}));
+  EXPECT_EQ(gathered(plan_of("synchronous", model, {1, 2}, buffer)), (std::vector<std::int64_t>{16 * 2, 16 * 2}));
 }
 
 TEST_F(SmallPlan, ValidationNamesWhatIsWrong) {
@@ -159,7 +180,8 @@ TEST(PlanJson, RefusesWhatItDoesNotKnow) {
 TEST(Cost, OfAParameterIsTheSumOfItsBlocks) {
   Model model = model_of({{{4, 64}}});
   model.parameters[0].blocks = {{"top", {{0, 1}}}, {"bottom", {{1, 4}}}};
-  const Cost cost([](Shape shape) { return MatrixCost{shape.rows * shape.rows, 0, 1}; });
+  const auto rows_squared = [](Shape shape) { return MatrixCost{shape.rows * shape.rows, 0, 1}; };
+  const Cost cost(rows_squared, rows_squared);
   EXPECT_EQ(cost.of(model.parameters[0]).flops, 1 + 9);
   EXPECT_EQ(cost.of(model.parameters[0]).state_bytes, 2);
 }
@@ -167,8 +189,8 @@ TEST(Cost, OfAParameterIsTheSumOfItsBlocks) {
 TEST(Cost, MeasuredSecondsMustCoverEveryShape) {
   const Model model = model_of({{{4, 64}}});
   const auto none = [](Shape) { return MatrixCost{}; };
-  EXPECT_EQ(Cost(none, {{{4, 64}, 0.5}}).weight(model.parameters[0], Weight::measured), 0.5);
-  EXPECT_THROW(Cost(none).weight(model.parameters[0], Weight::measured), InputError);
+  EXPECT_EQ(Cost(none, none, {{{4, 64}, 0.5}}).weight(model.parameters[0], Weight::measured), 0.5);
+  EXPECT_THROW(Cost(none, none).weight(model.parameters[0], Weight::measured), InputError);
 }
 
 }  // namespace

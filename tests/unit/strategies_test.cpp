@@ -81,6 +81,42 @@ TEST(CanzonaStrategy, WithAlphaZeroCutsEachBucketEvenly) {
   EXPECT_EQ(owners(plan, model, buffer), (std::vector<int>{0, 1, 1, 0, 1}));
 }
 
+TEST(CanzonaStrategy, BlendsTheTargetsWithAlphaAndSnapsATieToTheLowerBoundary) {
+  // The same buckets: the target of the second is (1−α)·2 + α·1. At α = ½ it is 1.5, as near to 0 as to 3: it goes to
+  // 0. A little less α, and 3 is nearer.
+  const Model model = model_of({matrix(256), matrix(64), matrix(64), matrix(192), matrix(64)});
+  const GradientBuffer buffer = make_gradient_buffer(model, 1, 384);
+  EXPECT_EQ(owners(plan_of("canzona", model, {2, 1}, buffer, {{"alpha", "0.5"}}), model, buffer),
+            (std::vector<int>{0, 1, 1, 1, 1}));
+  EXPECT_EQ(owners(plan_of("canzona", model, {2, 1}, buffer, {{"alpha", "0.49"}}), model, buffer),
+            (std::vector<int>{0, 1, 1, 0, 1}));
+}
+
+TEST(CanzonaStrategy, GivesNothingMoreToARankAboveTheMean) {
+  // Units of 64, 3 ranks. Bucket [9], cumulative targets 3 and 6 → 0 and 9: loads 0 | 9 | 0, mean 5.
+  // Bucket [1 1 1 1 1 1]: deficits 5 | 0 (not −4) | 5, targets 3 | 0 | 3.
+  const Model model = model_of({matrix(576), matrix(64), matrix(64), matrix(64), matrix(64), matrix(64), matrix(64)});
+  const GradientBuffer buffer = make_gradient_buffer(model, 1, 384);
+  ASSERT_EQ(buffer.buckets.size(), 2u);
+  EXPECT_EQ(owners(plan_of("canzona", model, {3, 1}, buffer), model, buffer), (std::vector<int>{1, 0, 0, 0, 2, 2, 2}));
+}
+
+TEST(CanzonaStrategy, FillsACapacityToTheLastElement) {
+  // Two of 10 on each of two hosts is 20, which does not pass 20; it passes 19.
+  const Model model = model_of({matrix(10), matrix(10), matrix(10), matrix(10)});
+  const GradientBuffer buffer = make_gradient_buffer(model, 2, kWhole);
+  EXPECT_EQ(plan_of("canzona", model, {1, 2}, buffer, {{"capacity", "20"}}).micro_groups[0].size(), 1u);
+  EXPECT_EQ(plan_of("canzona", model, {1, 2}, buffer, {{"capacity", "19"}}).micro_groups[0].size(), 2u);
+}
+
+TEST(CanzonaStrategy, HasThePublishedDefaults) {
+  const Strategy& canzona = Strategies::instance().find("canzona");
+  const Options options(canzona.options, {}, "canzona");
+  EXPECT_EQ(options.number("alpha"), 1);
+  EXPECT_EQ(options.text("cost"), "flops");
+  EXPECT_EQ(options.text("capacity"), std::to_string(400 * (1 << 20)) + ":elements");
+}
+
 TEST(CanzonaStrategy, KeepsTheStaticPlanWhereBalancingIsNoBetter) {
   // Targets of 128 each; the cut at 128 is as near to 0 as to 256 and goes to 0, so rank 1 gets the 256 that rank 0
   // had.
@@ -128,7 +164,7 @@ TEST(CanzonaStrategy, SpreadsSingleMatrixGroupsByCumulativeLoad) {
 TEST(CanzonaStrategy, RefusesACapacityWithoutItsUnit) {
   const Model model = model_of({matrix(10)});
   const GradientBuffer buffer = make_gradient_buffer(model, 1, kWhole);
-  for (const char* bad : {"", "ten", "0", "-1", "nan", "1e3:bytes", "5:"}) {
+  for (const char* bad : {"", "ten", "0", "-1", "nan", "1000.5", "1e3:bytes", "5:"}) {
     EXPECT_THROW(plan_of("canzona", model, {1, 1}, buffer, {{"capacity", bad}}), InputError) << bad;
   }
 }
@@ -183,8 +219,8 @@ TEST(EveryStrategy, LeavesRanksEmptyWhenThereAreFewerParametersThanRanks) {
   const Model model = model_of({matrix(64), matrix(64), matrix(64)});
   const GradientBuffer buffer = make_gradient_buffer(model, 1, kWhole);
   for (const std::string& strategy : strategy_names()) {
-    if (strategy == "synchronous") continue;
     const Plan plan = plan_of(strategy, model, {16, 1}, buffer);
+    if (plan.replicated()) continue;
     int busy = 0;
     for (const auto& groups : plan.micro_groups) busy += groups.empty() ? 0 : 1;
     EXPECT_GE(busy, 1) << strategy;

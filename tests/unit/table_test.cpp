@@ -15,6 +15,13 @@ TEST(Table, AsTextAlignsByCharacterAndShowsTheKind) {
             "say \"x\"         10\n");
 }
 
+TEST(Table, WithoutConstantNamesKeepsFiguresAndNamesThatVary) {
+  const Table table{{{"model", ""}, {"mesh", ""}, {"figure", "computed"}}, {{"a", "m", "1"}, {"b", "m", "1"}}};
+  const Table shorter = without_constant_names(table);
+  EXPECT_EQ(shorter.columns.size(), 2u);
+  EXPECT_EQ(shorter.rows, (std::vector<std::vector<std::string>>{{"a", "1"}, {"b", "1"}}));
+}
+
 TEST(Table, AsMarkdownMarksTheKind) {
   EXPECT_EQ(to_markdown(kTable),
             "| model | a × b *computed* |\n"
