@@ -60,6 +60,25 @@ std::vector<std::string> TomlTable::texts(const std::string& key) {
   return values;
 }
 
+std::vector<double> TomlTable::numbers(const std::string& key, double low, double high) {
+  const std::string allowed = "a list, not empty, of " + allowed_values(NumberOption{low, high}) + " each";
+  const toml::node& node = at(key, "a list of numbers");
+  if (!node.is_array() || node.as_array()->empty()) reject(key, node, allowed);
+  std::vector<double> values;
+  for (const toml::node& element : *node.as_array()) {
+    const auto value = element.value<double>();
+    if (!element.is_number() || !value || !(low <= *value) || !(*value <= high)) reject(key, node, allowed);
+    values.push_back(*value);
+  }
+  return values;
+}
+
+TomlTable TomlTable::table(const std::string& key) {
+  const toml::node& node = at(key, "a table");
+  if (!node.is_table()) reject(key, node, "a table");
+  return {*node.as_table(), origin_ + ": " + key};
+}
+
 std::vector<TomlTable> TomlTable::tables(const std::string& key) {
   const toml::node& node = at(key, "a list of tables");
   if (!node.is_array() || node.as_array()->empty()) reject(key, node, "a list of tables, not empty");

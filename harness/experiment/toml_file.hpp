@@ -23,10 +23,14 @@ class TomlTable {
   double number(const std::string& key, double low, double high);
   std::int64_t integer(const std::string& key, std::int64_t low, std::int64_t high);
   std::vector<std::string> texts(const std::string& key);
+  std::vector<double> numbers(const std::string& key, double low, double high);
+  TomlTable table(const std::string& key);
   std::vector<TomlTable> tables(const std::string& key);
 
   /// Call last: throws InputError on a key that no getter asked for.
   void finish() const;
+
+  const std::string& origin() const { return origin_; }
 
  private:
   const toml::node& at(const std::string& key, const char* allowed);

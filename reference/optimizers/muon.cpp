@@ -61,17 +61,16 @@ class Muon final : public Optimizer<Scalar> {
   DType arithmetic_;
 };
 
-/// With m ≤ n, 1 multiply-add = 2: XXᵀ 2m²n, A² 2m³, BX 2m²n, each Newton–Schulz step.
+/// With m ≤ n, each Newton–Schulz step is XXᵀ (m × m × n), A² (m × m × m) and BX (m × n × m): 4m²n + 2m³ FLOPs.
 MatrixCost cost(Shape shape, const Options& options) {
   const std::int64_t m = shape.shorter();
   const std::int64_t n = shape.longer();
-  const std::int64_t square = checked_multiply(m, m);
-  const std::int64_t step =
-      checked_add(checked_multiply(4, checked_multiply(square, n)), checked_multiply(2, checked_multiply(square, m)));
+  const std::int64_t steps = options.integer("ns_steps");
   const std::int64_t fp32 = bytes_of(DType::fp32);
   const std::int64_t bf16 = bytes_of(DType::bf16);
   MatrixCost cost;
-  cost.flops = checked_multiply(options.integer("ns_steps"), step);
+  cost.products = {{m, m, n, steps}, {m, m, m, steps}, {m, n, m, steps}};
+  for (const MatrixProduct& product : cost.products) cost.flops = checked_add(cost.flops, product.flops());
   // One pass reads G and M and writes M and U with its norm; one reads U and writes X.
   cost.bytes_moved = checked_multiply(shape.numel(), 4 * fp32 + fp32 + bf16);
   cost.state_bytes = checked_multiply(shape.numel(), fp32);

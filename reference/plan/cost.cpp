@@ -17,6 +17,10 @@ InputError unmeasured(const std::vector<Shape>& shapes) {
 
 }  // namespace
 
+std::int64_t MatrixProduct::flops() const {
+  return checked_multiply(checked_multiply(2, times), checked_multiply(m, checked_multiply(n, k)));
+}
+
 Weight parse_weight(const std::string& name) {
   if (name == "numel") return Weight::numel;
   if (name == "flops") return Weight::flops;
@@ -32,6 +36,7 @@ MatrixCost Cost::of(const Parameter& parameter) const {
     total.flops = checked_add(total.flops, cost.flops);
     total.bytes_moved = checked_add(total.bytes_moved, cost.bytes_moved);
     total.state_bytes = checked_add(total.state_bytes, cost.state_bytes);
+    total.products.insert(total.products.end(), cost.products.begin(), cost.products.end());
   }
   return total;
 }

@@ -6,16 +6,29 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "reference/model/model.hpp"
 
 namespace canzona {
 
+/// `times` products of m × k by k × n.
+struct MatrixProduct {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  std::int64_t times = 1;
+
+  /// 2·m·n·k each.
+  std::int64_t flops() const;
+};
+
 /// One optimizer step of one matrix. 1 multiply-add = 2 FLOPs.
 struct MatrixCost {
   std::int64_t flops = 0;
-  std::int64_t bytes_moved = 0;  ///< by elementwise work, in memory traffic
-  std::int64_t state_bytes = 0;  ///< optimizer state, without the master weight
+  std::int64_t bytes_moved = 0;              ///< by elementwise work, in memory traffic
+  std::int64_t state_bytes = 0;              ///< optimizer state, without the master weight
+  std::vector<MatrixProduct> products = {};  ///< where the FLOPs go; their sum, for an optimizer that is all products
 };
 
 /// What a planner's weight W of a matrix stands for.

@@ -11,15 +11,6 @@
 namespace canzona {
 namespace {
 
-std::string_view name_of(Stream stream) {
-  switch (stream) {
-    case Stream::compute: return "compute";
-    case Stream::dp: return "dp";
-    case Stream::tp: return "tp";
-  }
-  throw Error("no such stream");
-}
-
 /// The layers whose parameters lie in a bucket; backward finishes the lowest last.
 std::set<int> layers_of(const Model& model, const GradientBuffer& buffer, const Bucket& bucket) {
   std::set<int> layers;
@@ -187,6 +178,15 @@ struct Description {
 };
 
 }  // namespace
+
+std::string_view name_of(Stream stream) {
+  switch (stream) {
+    case Stream::compute: return "compute";
+    case Stream::dp: return "dp";
+    case Stream::tp: return "tp";
+  }
+  throw Error("no such stream");
+}
 
 Schedule make_schedule(const Plan& plan, const Model& model, const GradientBuffer& buffer, int rank) {
   return Unrolling(plan, model, buffer, rank).unroll();

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -82,6 +83,8 @@ Schedule make_schedule(const Plan& plan, const Model& model, const GradientBuffe
 
 /// Throws PlanError naming the step unless every dependency exists and stands earlier.
 void validate(const Schedule& schedule);
+
+std::string_view name_of(Stream stream);
 
 /// "Update(12)".
 std::string describe(const Action& action);

@@ -107,7 +107,7 @@ TEST_F(Command, ListNamesEverythingWithItsDefaults) {
 }
 
 TEST_F(Command, EverySubcommandHasHelp) {
-  for (const char* name : {"list", "plan", "verify", "reproduce"}) {
+  for (const char* name : {"list", "plan", "verify", "simulate", "reproduce"}) {
     const Outcome outcome = canzona({name, "--help"});
     EXPECT_EQ(outcome.code, 0);
     EXPECT_NE(outcome.out.find("--help"), std::string::npos) << name;
@@ -125,7 +125,7 @@ TEST_F(Command, UnknownNamesListTheValidOnes) {
   expect_refused({"verify", "--precision", "fp8"}, {"--precision", "'fp8'", "bf16"});
   expect_refused({"plan", "--optimizer-option", "mu=1"}, {"option", "'mu'", "momentum"});
   expect_refused({"plan", "--frobnicate"}, {"--frobnicate"});
-  expect_refused({"frobnicate"}, {"command", "'frobnicate'", "list, plan, verify, reproduce"});
+  expect_refused({"frobnicate"}, {"command", "'frobnicate'", "list, plan, verify, simulate, reproduce"});
   expect_refused({}, {"subcommand"});
 }
 

@@ -1,0 +1,90 @@
+#include "harness/record/step_record.hpp"
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "harness/record/provenance.hpp"
+#include "reference/core/error.hpp"
+#include "reference/plan/load.hpp"
+
+namespace canzona::harness {
+namespace {
+
+using nlohmann::ordered_json;
+
+/// Enough for the period to settle: the first iteration has no parameters to wait for, the second does.
+constexpr int kIterations = 3;
+constexpr const char* kBaselines[] = {"synchronous", "layerwise"};
+
+std::string name_of(Uneven way) {
+  switch (way) {
+    case Uneven::per_owner: return "per-owner";
+    case Uneven::padded: return "padded";
+    case Uneven::send_recv: return "send-recv";
+  }
+  throw Error("no such way");
+}
+
+ordered_json record_of(const Point& point, const SimulationSettings& settings, const SimulatedPoint& simulated,
+                       const std::map<std::string, StepLatency>& latencies) {
+  const Workload& workload = simulated.workload;
+  const StepLatency& own = simulated.latency;
+  const Loads loads = loads_of(workload.plan, workload.model, workload.cost);
+  ordered_json json;
+  json["provenance"] = provenance("simulator");
+  json["kind"] = "simulated";
+  json["model"] = workload.model.name;
+  json["cluster"] = settings.cluster.name;
+  json["mesh"] = {{"dp", workload.mesh.dp}, {"tp", workload.mesh.tp}, {"pp", workload.mesh.pp}};
+  json["strategy"] = point.request.strategy;
+  json["optimizer"] = point.request.optimizer;
+  json["settings"] = {{"network", "nccl"},
+                      {"tokens_per_gpu", settings.training.tokens},
+                      {"sequence", settings.training.sequence},
+                      {"gradient_dtype", name_of(point.gradient)},
+                      {"uneven", name_of(settings.uneven)},
+                      {"overlap", settings.overlap},
+                      {"strategy", workload.plan.options},
+                      {"optimizer", workload.optimizer_options.values()}};
+  json["seconds"] = {
+      {"forward_backward", own.forward_backward}, {"optimizer_step", own.optimizer_step}, {"iteration", own.iteration}};
+  json["parts"] = {
+      {"compute", own.compute}, {"exposed_communication", own.exposed_communication}, {"waiting", own.waiting}};
+  for (const char* baseline : kBaselines) {
+    const StepLatency& other = latencies.at(baseline);
+    json["speedup"][baseline] = {{"optimizer_step", other.optimizer_step / own.optimizer_step},
+                                 {"iteration", other.iteration / own.iteration}};
+  }
+  json["balance"] = {{"dp", loads.dp_balance()}, {"gpu", loads.gpu_balance()}, {"gpu_bound", loads.gpu_bound()}};
+  return json;
+}
+
+}  // namespace
+
+SimulatedPoint simulate_point(const Point& point, const SimulationSettings& settings) {
+  Workload workload = make_workload(point.request);
+  const auto network = nccl_network(settings.cluster);
+  const WireTypes wire{point.gradient, DType::bf16, DType::bf16};
+  const Durations durations(point.request.config, workload, settings.cluster, *network, settings.training, wire,
+                            settings.uneven);
+  Timeline timeline = simulate(
+      workload.plan, workload.model, workload.buffer,
+      [&](const Action& action, int rank) { return durations.of(action, rank); }, kIterations, settings.overlap);
+  const StepLatency latency = step_latency(timeline, workload.plan);
+  return {std::move(workload), std::move(timeline), latency};
+}
+
+std::vector<ordered_json> step_records(const std::vector<Point>& points, const SimulationSettings& settings) {
+  std::map<std::string, StepLatency> latencies;
+  for (const char* baseline : kBaselines) {
+    Point point = points.front();
+    point.request.strategy = baseline;
+    latencies[baseline] = simulate_point(point, settings).latency;
+  }
+  std::vector<ordered_json> records;
+  for (const Point& point : points)
+    records.push_back(record_of(point, settings, simulate_point(point, settings), latencies));
+  return records;
+}
+
+}  // namespace canzona::harness

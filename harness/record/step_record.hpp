@@ -1,0 +1,37 @@
+// The record of how long a step would take on a cluster.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "harness/experiment/experiment.hpp"
+#include "harness/simulate/simulator.hpp"
+
+namespace canzona::harness {
+
+/// What a simulation assumes besides the point.
+struct SimulationSettings {
+  Cluster cluster;
+  TrainingShape training;
+  Uneven uneven = Uneven::per_owner;
+  bool overlap = true;
+};
+
+/// One simulated point.
+struct SimulatedPoint {
+  Workload workload;
+  Timeline timeline;
+  StepLatency latency;
+};
+
+/// Throws InputError when the mesh is not the cluster's size.
+SimulatedPoint simulate_point(const Point& point, const SimulationSettings& settings);
+
+/// Records of kind "simulated", one a point. All points share model, mesh and optimizer; `baselines` holds the
+/// latencies of synchronous and layerwise under the same settings, against which the speed-ups are taken. Keys:
+/// provenance, kind, model, cluster, mesh, strategy, optimizer, settings, seconds {forward_backward, optimizer_step,
+/// iteration}, parts of the optimizer step {compute, exposed_communication, waiting}, speedup {baseline:
+/// {optimizer_step, iteration}}, balance {dp, gpu, gpu_bound}.
+std::vector<nlohmann::ordered_json> step_records(const std::vector<Point>& points, const SimulationSettings& settings);
+
+}  // namespace canzona::harness

@@ -1,0 +1,115 @@
+#include "harness/simulate/cluster.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "harness/experiment/paths.hpp"
+#include "harness/experiment/toml_file.hpp"
+#include "reference/core/error.hpp"
+#include "reference/mesh/mesh.hpp"
+
+namespace canzona::harness {
+namespace {
+
+constexpr double kTiny = 1e-12;
+constexpr double kHuge = 1e18;
+
+/// { value = …, source = "…" }
+double sourced(TomlTable& table, const std::string& key, double low, double high) {
+  TomlTable figure = table.table(key);
+  const double value = figure.number("value", low, high);
+  (void)figure.text("source");
+  figure.finish();
+  return value;
+}
+
+void require_ascending(const std::string& origin, const std::string& key,
+                       const std::vector<std::pair<double, double>>& points) {
+  for (std::size_t index = 1; index < points.size(); ++index) {
+    if (points[index].first <= points[index - 1].first) {
+      throw InputError(origin, fmt::format("'{}'", key),
+                       fmt::format("{} after {}", points[index].first, points[index - 1].first), "ascending values");
+    }
+  }
+}
+
+std::vector<std::pair<double, double>> read_efficiency(TomlTable table) {
+  const std::vector<double> nodes = table.numbers("nodes", 1, kMostRanks);
+  const std::vector<double> fractions = table.numbers("fraction", kTiny, 1);
+  (void)table.text("source");
+  table.finish();
+  if (nodes.size() != fractions.size()) {
+    throw InputError(table.origin(), "'fraction'", fmt::format("{} values", fractions.size()),
+                     fmt::format("one for each of 'nodes' ({})", nodes.size()));
+  }
+  std::vector<std::pair<double, double>> points;
+  for (std::size_t index = 0; index < nodes.size(); ++index) points.emplace_back(nodes[index], fractions[index]);
+  require_ascending(table.origin(), "nodes", points);
+  return points;
+}
+
+}  // namespace
+
+Cluster read_cluster(const std::filesystem::path& path) {
+  const toml::table table = read_toml(path);
+  TomlTable file(table, path.string());
+  Cluster cluster;
+  cluster.name = path.stem().string();
+  cluster.gpus = static_cast<int>(file.integer("gpus", 1, kMostRanks));
+  cluster.gpus_per_node = static_cast<int>(file.integer("gpus_per_node", 1, kMostRanks));
+
+  TomlTable gpu = file.table("gpu");
+  cluster.gpu.name = gpu.text("name");
+  cluster.gpu.memory_bytes_per_second = sourced(gpu, "memory_bytes_per_second", 1, kHuge);
+  cluster.gpu.launch_seconds = sourced(gpu, "launch_seconds", 0, 1);
+  gpu.finish();
+
+  TomlTable network = file.table("network");
+  cluster.nvlink_bytes_per_second = sourced(network, "nvlink_bytes_per_second", 1, kHuge);
+  cluster.nic_bytes_per_second = sourced(network, "nic_bytes_per_second", 1, kHuge);
+  network.finish();
+  cluster.efficiency = read_efficiency(file.table("efficiency"));
+
+  for (TomlTable& product : file.tables("gemm")) {
+    const double size = product.number("size", 1, kHuge);
+    cluster.gpu.product_rates.emplace_back(size, product.number("teraflops", kTiny, 1e9) * 1e12);
+    (void)product.text("source");
+    product.finish();
+  }
+  require_ascending(path.string(), "size", cluster.gpu.product_rates);
+  file.finish();
+  return cluster;
+}
+
+Cluster find_cluster(const std::string& name_or_path) {
+  namespace fs = std::filesystem;
+  const bool is_path = name_or_path.find('/') != std::string::npos || fs::path(name_or_path).extension() == ".toml";
+  if (is_path) return read_cluster(name_or_path);
+  const fs::path folder = project_folder() / "experiments/clusters";
+  std::vector<std::string> names;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(folder, missing)) {
+    if (entry.path().extension() == ".toml") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  if (std::find(names.begin(), names.end(), name_or_path) == names.end()) {
+    throw InputError("", "cluster", "'" + name_or_path + "'",
+                     fmt::format("{}, or the path of a TOML file", fmt::join(names, ", ")));
+  }
+  return read_cluster(folder / (name_or_path + ".toml"));
+}
+
+double interpolate(const std::vector<std::pair<double, double>>& points, double x) {
+  if (x <= points.front().first) return points.front().second;
+  for (std::size_t index = 1; index < points.size(); ++index) {
+    const auto& [x0, y0] = points[index - 1];
+    const auto& [x1, y1] = points[index];
+    if (x <= x1) return y0 + (y1 - y0) * std::log(x / x0) / std::log(x1 / x0);
+  }
+  return points.back().second;
+}
+
+}  // namespace canzona::harness

@@ -1,0 +1,39 @@
+// A cluster of GPUs as the simulator sees it: one file of experiments/clusters, each figure with its source.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace canzona::harness {
+
+struct Gpu {
+  std::string name;
+  double memory_bytes_per_second = 0;
+  double launch_seconds = 0;  ///< of one kernel
+  /// Achieved FLOP/s of matrix products by size (m·n·k)^⅓, ascending.
+  std::vector<std::pair<double, double>> product_rates;
+};
+
+struct Cluster {
+  std::string name;
+  int gpus = 0;
+  int gpus_per_node = 0;
+  Gpu gpu;
+  double nvlink_bytes_per_second = 0;  ///< one way, per GPU
+  double nic_bytes_per_second = 0;     ///< one way, per GPU
+  /// Fraction of the nominal bandwidth that a large collective reaches, by number of nodes, ascending.
+  std::vector<std::pair<double, double>> efficiency;
+};
+
+/// Reads `path`. Throws InputError naming the file, the key, its value and what is allowed.
+Cluster read_cluster(const std::filesystem::path& path);
+
+/// A cluster by its name in experiments/clusters, or by path. Throws InputError listing the names.
+Cluster find_cluster(const std::string& name_or_path);
+
+/// y at x from (x, y) points with ascending x: linear in log x between points, the nearest point's beyond them.
+double interpolate(const std::vector<std::pair<double, double>>& points, double x);
+
+}  // namespace canzona::harness

@@ -1,0 +1,198 @@
+#include "harness/simulate/durations.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "reference/core/error.hpp"
+#include "reference/core/overloaded.hpp"
+#include "reference/model/shard.hpp"
+
+namespace canzona::harness {
+namespace {
+
+constexpr double kBf16 = 2;
+constexpr double kFp32 = 4;
+/// Backward of a product: the gradients of its input and of its weight. FlashAttention recomputes its scores besides.
+constexpr double kProductBackward = 2;
+constexpr double kAttentionBackward = 2.5;
+
+}  // namespace
+
+Nanoseconds nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
+
+Durations::Durations(const ModelConfig& config, const Workload& workload, const Cluster& cluster,
+                     const Network& network, const TrainingShape& training, const WireTypes& wire, Uneven uneven)
+    : workload_(workload),
+      cluster_(cluster),
+      network_(network),
+      training_(training),
+      wire_(wire),
+      uneven_(uneven),
+      dp_(dp_group(workload.mesh, cluster.gpus_per_node)),
+      tp_(tp_group(workload.mesh, cluster.gpus_per_node)) {
+  if (workload.mesh.ranks() != cluster.gpus) {
+    throw InputError("", "the mesh",
+                     fmt::format("{} × {} = {} GPUs", workload.mesh.dp, workload.mesh.tp, workload.mesh.ranks()),
+                     fmt::format("the {} of cluster {}", cluster.gpus, cluster.name));
+  }
+  layers_.push_back(embedding(config));
+  layers_.insert(layers_.end(), static_cast<std::size_t>(workload.model.layers), decoder_layer(config));
+  layers_.push_back(output(config));
+  for (std::size_t parameter = 0; parameter < workload.model.parameters.size(); ++parameter) {
+    updates_.push_back(nanoseconds(update_seconds(static_cast<int>(parameter))));
+  }
+  for (std::size_t bucket = 0; bucket < workload.buffer.buckets.size(); ++bucket) {
+    reductions_.push_back(nanoseconds(reduce_seconds(static_cast<int>(bucket))));
+    gathers_.push_back(nanoseconds(gather_parameters_seconds(static_cast<int>(bucket))));
+  }
+}
+
+Nanoseconds Durations::of(const Action& action, int rank) const {
+  const int dp_rank = workload_.mesh.coordinate(rank).dp;
+  return std::visit(
+      Overloaded{
+          [&](const Forward& step) { return nanoseconds(layers_[step.layer].forward); },
+          [&](const Backward& step) { return nanoseconds(layers_[step.layer].backward); },
+          [&](const ReduceGradients& step) { return reductions_[step.bucket]; },
+          [&](const GatherShards& step) {
+            return nanoseconds(shards_seconds(workload_.plan.groups_of(dp_rank)[step.group], false));
+          },
+          [&](const Update& step) { return updates_[step.parameter]; },
+          [&](const UpdateElements& step) { return nanoseconds(elements_seconds(step.bucket, dp_rank)); },
+          [&](const ScatterUpdates& step) {
+            return nanoseconds(shards_seconds(workload_.plan.groups_of(dp_rank)[step.group], true));
+          },
+          [&](const Apply& step) {
+            // Read the update, read and write the master weight, write the model weight.
+            const auto elements = static_cast<double>(workload_.buffer.slot_of(step.parameter).elements.size());
+            return nanoseconds(memory_seconds(
+                elements * (static_cast<double>(bytes_of(wire_.update) + bytes_of(wire_.parameter)) + 2 * kFp32)));
+          },
+          [&](const GatherParameters& step) { return gathers_[step.bucket]; }},
+      action);
+}
+
+double Durations::product_seconds(double m, double n, double k) const {
+  const double rate = interpolate(cluster_.gpu.product_rates, std::cbrt(m * n * k));
+  const double bytes = kBf16 * (m * k + k * n + m * n);
+  return cluster_.gpu.launch_seconds + std::max(2 * m * n * k / rate, bytes / cluster_.gpu.memory_bytes_per_second);
+}
+
+double Durations::memory_seconds(double bytes) const {
+  return bytes > 0 ? cluster_.gpu.launch_seconds + bytes / cluster_.gpu.memory_bytes_per_second : 0;
+}
+
+/// Four products, causal attention, and the elementwise passes between them; two all-reduces of the activations over TP
+/// in each direction (with sequence parallelism a reduce-scatter and an all-gather instead: the same bytes).
+Durations::LayerSeconds Durations::decoder_layer(const ModelConfig& config) const {
+  const double tp = workload_.mesh.tp;
+  const auto tokens = static_cast<double>(training_.tokens);
+  const auto sequence = static_cast<double>(std::min(training_.sequence, training_.tokens));
+  const auto hidden = static_cast<double>(config.hidden_size);
+  const auto ffn = static_cast<double>(config.intermediate_size) / tp;
+  const double query = static_cast<double>(config.num_attention_heads * config.head_dim) / tp;
+  const double key_value = static_cast<double>(config.num_key_value_heads * config.head_dim) / tp;
+  const auto backward_of = [&](double forward) { return kProductBackward * forward; };
+
+  double products = 0;
+  products += product_seconds(tokens, query + 2 * key_value, hidden);
+  products += product_seconds(tokens, hidden, query);
+  products += product_seconds(tokens, 2 * ffn, hidden);
+  products += product_seconds(tokens, hidden, ffn);
+  // Scores and values, half of them masked: 2 products of sequence × sequence × head_dim for each head and sequence.
+  const double heads = static_cast<double>(config.num_attention_heads) / tp * tokens / sequence;
+  const double attention_rate =
+      interpolate(cluster_.gpu.product_rates, std::cbrt(sequence * sequence * static_cast<double>(config.head_dim)));
+  const double attention = cluster_.gpu.launch_seconds +
+                           heads * 2 * sequence * sequence * static_cast<double>(config.head_dim) / attention_rate;
+  // Two norms and two residual sums read and write the activations; SwiGLU reads gate and up and writes one.
+  const double elementwise = 2 * memory_seconds(2 * kBf16 * tokens * hidden) +
+                             2 * memory_seconds(3 * kBf16 * tokens * hidden) + memory_seconds(3 * kBf16 * tokens * ffn);
+  const double communication = 2 * network_.all_reduce(kBf16 * tokens * hidden, tp_);
+  return {products + attention + elementwise + communication,
+          backward_of(products) + kAttentionBackward * attention + 2 * elementwise + communication};
+}
+
+Durations::LayerSeconds Durations::embedding(const ModelConfig& config) const {
+  const double activations = kBf16 * static_cast<double>(training_.tokens * config.hidden_size);
+  const double communication = network_.all_reduce(activations, tp_);
+  return {memory_seconds(2 * activations) + communication, memory_seconds(3 * activations)};
+}
+
+Durations::LayerSeconds Durations::output(const ModelConfig& config) const {
+  const auto tokens = static_cast<double>(training_.tokens);
+  const auto hidden = static_cast<double>(config.hidden_size);
+  const double vocabulary = static_cast<double>(config.vocab_size) / workload_.mesh.tp;
+  const double product = product_seconds(tokens, vocabulary, hidden);
+  const double norm = memory_seconds(2 * kBf16 * tokens * hidden);
+  const double loss = memory_seconds(kFp32 * tokens * vocabulary);
+  const double communication = network_.all_reduce(kBf16 * tokens * hidden, tp_);
+  return {product + norm + loss, kProductBackward * product + 2 * norm + loss + communication};
+}
+
+double Durations::update_seconds(int parameter) const {
+  const MatrixCost cost = workload_.cost.of(workload_.model.parameters[parameter]);
+  double seconds = memory_seconds(static_cast<double>(cost.bytes_moved));
+  for (const MatrixProduct& product : cost.products) {
+    seconds +=
+        static_cast<double>(product.times) *
+        product_seconds(static_cast<double>(product.m), static_cast<double>(product.n), static_cast<double>(product.k));
+  }
+  return seconds;
+}
+
+double Durations::elements_seconds(int index, int dp_rank) const {
+  const Bucket& bucket = workload_.buffer.buckets[index];
+  std::int64_t elements = 0;
+  for (const Range& owned : owned_ranges(workload_.plan, workload_.buffer, index, dp_rank)) {
+    for (int slot = bucket.first_slot; slot < bucket.end_slot; ++slot) {
+      if (workload_.model.parameters[workload_.buffer.slots[slot].parameter].routing != Routing::elementwise) continue;
+      elements += intersection(workload_.buffer.slots[slot].elements, owned).size();
+    }
+  }
+  const double apply = static_cast<double>(elements) * (2 * kFp32 + static_cast<double>(bytes_of(wire_.parameter)));
+  return memory_seconds(static_cast<double>(workload_.cost.of_elements(elements).bytes_moved) + apply);
+}
+
+double Durations::reduce_seconds(int bucket) const {
+  const auto type = static_cast<double>(bytes_of(wire_.gradient));
+  const double bytes = static_cast<double>(workload_.buffer.buckets[bucket].elements.size()) * type;
+  if (workload_.plan.gradient_reduction == GradientReduction::all_reduce) return network_.all_reduce(bytes, dp_);
+  std::vector<double> shares;
+  for (const std::int64_t owned : owned_elements(workload_.plan, workload_.buffer, bucket)) {
+    shares.push_back(static_cast<double>(owned) * type);
+  }
+  const bool padded = workload_.plan.gradient_reduction == GradientReduction::padded_reduce_scatter;
+  return network_.reduce_scatter(shares, dp_, padded ? Uneven::padded : uneven_);
+}
+
+double Durations::gather_parameters_seconds(int bucket) const {
+  if (workload_.plan.parameter_gather == ParameterGather::none) return 0;
+  std::vector<double> shares;
+  for (const std::int64_t owned : owned_elements(workload_.plan, workload_.buffer, bucket)) {
+    shares.push_back(static_cast<double>(owned * bytes_of(wire_.parameter)));
+  }
+  const bool padded = workload_.plan.parameter_gather == ParameterGather::padded_overlapped;
+  return network_.all_gather(shares, dp_, padded ? Uneven::padded : uneven_);
+}
+
+double Durations::shards_seconds(const MicroGroup& group, bool scatter) const {
+  const auto type = static_cast<double>(bytes_of(scatter ? wire_.update : wire_.gradient));
+  std::vector<double> hosted(workload_.mesh.tp, 0);
+  for (const HostedMatrix& member : group.members) {
+    hosted[member.host] += type * static_cast<double>(workload_.buffer.slot_of(member.parameter).elements.size());
+  }
+  const double total = std::accumulate(hosted.begin(), hosted.end(), 0.0);
+  if (workload_.plan.matrix_update == MatrixUpdate::redundant) {
+    return network_.all_gather(std::vector<double>(workload_.mesh.tp, total), tp_, Uneven::per_owner);
+  }
+  // Each rank exchanges with a host what that host takes from it (or returns): the host's traffic is (T − 1) shards.
+  double busiest = 0;
+  for (const double bytes : hosted) busiest = std::max({busiest, (workload_.mesh.tp - 1) * bytes, total - bytes});
+  return busiest > 0 ? network_.all_to_all(busiest, tp_) : 0;
+}
+
+}  // namespace canzona::harness

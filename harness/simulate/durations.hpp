@@ -1,0 +1,69 @@
+// How long each step of a schedule takes on a cluster: the only place where work becomes time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "harness/simulate/network.hpp"
+#include "reference/plan/traffic.hpp"
+#include "reference/schedule/schedule.hpp"
+#include "reference/strategies/workload.hpp"
+
+namespace canzona::harness {
+
+/// Simulated time: whole nanoseconds, so that equal inputs give equal sums on every machine.
+using Nanoseconds = std::int64_t;
+
+/// What one iteration trains on.
+struct TrainingShape {
+  std::int64_t tokens = 8192;    ///< per data-parallel rank and iteration: every GPU of its TP group sees them all
+  std::int64_t sequence = 4096;  ///< tokens a sequence
+};
+
+/// The duration of any step of any rank. Throws InputError when the mesh is not the cluster's size.
+class Durations {
+ public:
+  Durations(const ModelConfig& config, const Workload& workload, const Cluster& cluster, const Network& network,
+            const TrainingShape& training, const WireTypes& wire, Uneven uneven);
+
+  /// What `rank` takes for `action`; for a collective, what all of its group take from the moment that the last has
+  /// arrived.
+  Nanoseconds of(const Action& action, int rank) const;
+
+  /// A product of m × k by k × n, and elementwise work: launch time included, never faster than memory.
+  double product_seconds(double m, double n, double k) const;
+  double memory_seconds(double bytes) const;
+
+ private:
+  struct LayerSeconds {
+    double forward = 0;
+    double backward = 0;
+  };
+
+  LayerSeconds decoder_layer(const ModelConfig& config) const;
+  LayerSeconds embedding(const ModelConfig& config) const;
+  LayerSeconds output(const ModelConfig& config) const;
+  double update_seconds(int parameter) const;
+  double elements_seconds(int bucket, int dp_rank) const;
+  double reduce_seconds(int bucket) const;
+  double gather_parameters_seconds(int bucket) const;
+  double shards_seconds(const MicroGroup& group, bool scatter) const;
+
+  const Workload& workload_;
+  Cluster cluster_;
+  const Network& network_;
+  TrainingShape training_;
+  WireTypes wire_;
+  Uneven uneven_;
+  CommunicationGroup dp_;
+  CommunicationGroup tp_;
+  std::vector<LayerSeconds> layers_;
+  std::vector<Nanoseconds> updates_;  // by parameter
+  std::vector<Nanoseconds> reductions_;
+  std::vector<Nanoseconds> gathers_;
+};
+
+Nanoseconds nanoseconds(double seconds);
+
+}  // namespace canzona::harness

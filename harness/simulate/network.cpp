@@ -1,0 +1,160 @@
+#include "harness/simulate/network.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "reference/core/error.hpp"
+
+namespace canzona::harness {
+namespace {
+
+/// One protocol of NCCL's ring, microseconds as in tuning.cc: baseLat, hwLat of NVLink and of the network, and its
+/// share of the bandwidth.
+struct Protocol {
+  double base;
+  double nvlink_hop;
+  double network_hop;
+  double bandwidth;
+  bool simple;
+};
+constexpr std::array<Protocol, 3> kProtocols{{
+    {6.6, 0.6, 2.7, 0.5, false},    // LL
+    {14.0, 1.9, 4.0, 0.92, false},  // LL128
+    {8.4, 3.4, 14.0, 1.0, true},    // Simple
+}};
+constexpr double kMicro = 1e-6;
+constexpr double kNetworkOverhead = 1.0;     // µs a step once a ring leaves the node, Intel hosts
+constexpr double kSimpleOverheadFactor = 3;  // of that, under Simple
+constexpr double kRingPlateau = 1.4;         // latency factor of a multi-node Simple all-reduce ring
+
+class NcclNetwork final : public Network {
+ public:
+  explicit NcclNetwork(const Cluster& cluster) : cluster_(cluster) {}
+
+  double all_reduce(double bytes, const CommunicationGroup& group) const override {
+    const double n = group.ranks;
+    return ring(bytes, 2 * (n - 1) / n, 2 * (n - 1), 2.0 * (group.nodes - 1), group, true);
+  }
+
+  double reduce_scatter(const std::vector<double>& shares, const CommunicationGroup& group, Uneven way) const override {
+    if (way == Uneven::send_recv) return send_recv(shares, group);
+    if (way == Uneven::padded || is_even(shares)) return even(padded(shares), group);
+    return per_owner(shares, group);
+  }
+
+  double all_gather(const std::vector<double>& shares, const CommunicationGroup& group, Uneven way) const override {
+    if (way == Uneven::send_recv) return send_recv(shares, group);
+    // Grouped broadcasts are fused into one ring since NCCL 2.29.2: as an even all-gather of as many bytes.
+    return even(way == Uneven::padded ? padded(shares) : std::accumulate(shares.begin(), shares.end(), 0.0), group);
+  }
+
+  double all_to_all(double busiest, const CommunicationGroup& group) const override {
+    if (group.ranks == 1) return 0;
+    const Protocol& simple = kProtocols.back();
+    const double hop = group.nodes > 1 ? simple.network_hop : simple.nvlink_hop;
+    return (simple.base + hop) * kMicro + busiest / bandwidth(group);
+  }
+
+ private:
+  static bool is_even(const std::vector<double>& shares) {
+    return std::all_of(shares.begin(), shares.end(), [&](double share) { return share == shares.front(); });
+  }
+  static double padded(const std::vector<double>& shares) {
+    return *std::max_element(shares.begin(), shares.end()) * static_cast<double>(shares.size());
+  }
+
+  /// Bytes a second along the ring: inside a node by NVLink; between nodes by the NICs of the group's GPUs in a node,
+  /// which carry a ring each.
+  double bandwidth(const CommunicationGroup& group) const {
+    const double efficiency = interpolate(cluster_.efficiency, group.nodes);
+    if (group.nodes == 1) return cluster_.nvlink_bytes_per_second * efficiency;
+    const double nics = static_cast<double>(group.ranks) / group.nodes;
+    const double nominal = std::min(nics * cluster_.nic_bytes_per_second,
+                                    nics > 1 ? cluster_.nvlink_bytes_per_second : cluster_.nic_bytes_per_second);
+    return nominal * efficiency;
+  }
+
+  /// base + (steps − inter)·max(intra hop, overhead) + inter·inter hop, in seconds.
+  static double latency(const Protocol& protocol, double steps, double inter, const CommunicationGroup& group,
+                        bool all_reduce) {
+    const double overhead = group.nodes > 1 ? kNetworkOverhead * (protocol.simple ? kSimpleOverheadFactor : 1) : 0;
+    const double intra_hop = std::max(protocol.nvlink_hop, overhead);
+    const double total = protocol.base + (steps - inter) * intra_hop + inter * protocol.network_hop;
+    return total * kMicro * (all_reduce && protocol.simple && group.nodes > 1 ? kRingPlateau : 1);
+  }
+
+  double ring(double bytes, double factor, double steps, double inter, const CommunicationGroup& group,
+              bool all_reduce) const {
+    if (group.ranks == 1 || bytes == 0) return 0;
+    double fastest = HUGE_VAL;
+    for (const Protocol& protocol : kProtocols) {
+      const double transfer = bytes * factor / (bandwidth(group) * protocol.bandwidth);
+      fastest = std::min(fastest, latency(protocol, steps, inter, group, all_reduce) + transfer);
+    }
+    return fastest;
+  }
+
+  double even(double bytes, const CommunicationGroup& group) const {
+    const double n = group.ranks;
+    return ring(bytes, (n - 1) / n, n - 1, group.nodes - 1.0, group, false);
+  }
+
+  /// Grouped reduces, one to each owner, are not fused: the ring fills once, then base + S_i ÷ bandwidth for each.
+  double per_owner(const std::vector<double>& shares, const CommunicationGroup& group) const {
+    if (group.ranks == 1) return 0;
+    const Protocol& simple = kProtocols.back();
+    double seconds = latency(simple, group.ranks - 1.0, group.nodes - 1.0, group, false) - simple.base * kMicro;
+    for (const double share : shares) {
+      if (share > 0) seconds += simple.base * kMicro + share / bandwidth(group);
+    }
+    return seconds;
+  }
+
+  /// Every share goes straight between its owner and each other rank: the busiest is who sends or receives most.
+  double send_recv(const std::vector<double>& shares, const CommunicationGroup& group) const {
+    const double total = std::accumulate(shares.begin(), shares.end(), 0.0);
+    double busiest = 0;
+    for (const double share : shares) busiest = std::max({busiest, total - share, (group.ranks - 1.0) * share});
+    return total > 0 ? all_to_all(busiest, group) : 0;
+  }
+
+  Cluster cluster_;
+};
+
+class FreeNetwork final : public Network {
+ public:
+  double all_reduce(double, const CommunicationGroup&) const override { return 0; }
+  double reduce_scatter(const std::vector<double>&, const CommunicationGroup&, Uneven) const override { return 0; }
+  double all_gather(const std::vector<double>&, const CommunicationGroup&, Uneven) const override { return 0; }
+  double all_to_all(double, const CommunicationGroup&) const override { return 0; }
+};
+
+int nodes_of(std::int64_t span, int gpus_per_node) {
+  return static_cast<int>((span + gpus_per_node - 1) / gpus_per_node);
+}
+
+}  // namespace
+
+CommunicationGroup dp_group(const Mesh& mesh, int gpus_per_node) {
+  const std::int64_t span = static_cast<std::int64_t>(mesh.dp - 1) * mesh.tp + 1;  // from the first to the last rank
+  return {mesh.dp, std::min(mesh.dp, nodes_of(span, gpus_per_node))};
+}
+
+CommunicationGroup tp_group(const Mesh& mesh, int gpus_per_node) {
+  return {mesh.tp, std::min(mesh.tp, nodes_of(mesh.tp, gpus_per_node))};
+}
+
+Uneven parse_uneven(const std::string& name) {
+  if (name == "per-owner") return Uneven::per_owner;
+  if (name == "padded") return Uneven::padded;
+  if (name == "send-recv") return Uneven::send_recv;
+  throw InputError("", "--uneven", "'" + name + "'", "per-owner, padded, send-recv");
+}
+
+std::unique_ptr<Network> nccl_network(const Cluster& cluster) { return std::make_unique<NcclNetwork>(cluster); }
+
+std::unique_ptr<Network> free_network() { return std::make_unique<FreeNetwork>(); }
+
+}  // namespace canzona::harness

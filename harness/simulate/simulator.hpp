@@ -1,0 +1,59 @@
+// The third executor of a schedule: time instead of numbers. Event-driven, deterministic, without a clock.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "harness/simulate/durations.hpp"
+
+namespace canzona::harness {
+
+/// Ranks that own and host alike, and therefore do the same at the same time: one schedule stands for all of them.
+struct RankClass {
+  int representative = 0;  ///< a rank of the class
+  int count = 0;           ///< how many ranks it stands for
+  int dp_class = 0;
+  int tp_class = 0;
+};
+
+/// Every DP rank with equal shares and equal micro-groups is one DP class; TP ranks are one class where updates are
+/// redundant. Classes are ordered by (dp_class, tp_class).
+std::vector<RankClass> rank_classes(const Plan& plan, const Model& model, const GradientBuffer& buffer);
+
+/// When a step became ready on its rank, when it began (a collective: when the last rank was ready) and when it ended.
+struct Interval {
+  Nanoseconds ready = 0;
+  Nanoseconds begin = 0;
+  Nanoseconds end = 0;
+};
+
+struct Timeline {
+  std::vector<RankClass> classes;
+  std::vector<Schedule> schedules;                        ///< by class
+  std::vector<std::vector<std::vector<Interval>>> steps;  ///< by class, iteration, step
+};
+
+/// The duration of a step on a rank; of a collective, from the moment that its last rank is ready.
+using DurationOf = std::function<Nanoseconds(const Action&, int rank)>;
+
+/// Runs `iterations` iterations. Without `overlap` every rank does one step after another, in the order of its
+/// schedule. Throws PlanError when a step can never run.
+Timeline simulate(const Plan& plan, const Model& model, const GradientBuffer& buffer, const DurationOf& duration_of,
+                  int iterations, bool overlap);
+
+/// Where the time of one iteration goes, in the steady state, in seconds (see Step latency in the README).
+struct StepLatency {
+  double forward_backward = 0;
+  double optimizer_step = 0;
+  double iteration = 0;
+  /// Of optimizer_step, averaged over all GPUs: computing; not computing while a collective of the step moves data; the
+  /// rest, in which it waits for others.
+  double compute = 0;
+  double exposed_communication = 0;
+  double waiting = 0;
+};
+
+/// Of the last iteration of `timeline`, which has at least two.
+StepLatency step_latency(const Timeline& timeline, const Plan& plan);
+
+}  // namespace canzona::harness

@@ -1,0 +1,341 @@
+// Timelines computed by hand, and laws that any timing must obey.
+#include "harness/simulate/simulator.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "harness/record/step_record.hpp"
+#include "reference/core/error.hpp"
+#include "reference/core/overloaded.hpp"
+#include "reference/plan/load.hpp"
+#include "tests/support.hpp"
+
+namespace canzona::harness {
+namespace {
+
+using testing_support::model_of;
+using testing_support::plan_of;
+using testing_support::request_of;
+using testing_support::strategy_names;
+
+// Buffer order: matrix A = 2×64 (parameter 2), elements e = 128 (1), matrix B = 2×32 (0). One bucket, layers 0, 1, 2.
+class Golden : public ::testing::Test {
+ protected:
+  /// Nanoseconds: forward 10, backward 20, reduce 5, elements 3, A 100, B 40, apply 2, gather of parameters 4; over TP
+  /// gather 7 and scatter 6, nothing where tp = 1.
+  Timeline run(const Plan& plan) {
+    const auto duration = [&](const Action& action, int) -> Nanoseconds {
+      const Nanoseconds over_tp = plan.mesh.tp > 1 ? 1 : 0;
+      return std::visit(Overloaded{[](const Forward&) -> Nanoseconds { return 10; },
+                                   [](const Backward&) -> Nanoseconds { return 20; },
+                                   [](const ReduceGradients&) -> Nanoseconds { return 5; },
+                                   [&](const GatherShards&) -> Nanoseconds { return 7 * over_tp; },
+                                   [](const Update& step) -> Nanoseconds { return step.parameter == 2 ? 100 : 40; },
+                                   [](const UpdateElements&) -> Nanoseconds { return 3; },
+                                   [&](const ScatterUpdates&) -> Nanoseconds { return 6 * over_tp; },
+                                   [](const Apply&) -> Nanoseconds { return 2; },
+                                   [](const GatherParameters&) -> Nanoseconds { return 4; }},
+                        action);
+    };
+    return simulate(plan, model, buffer_of(plan), duration, 2, true);
+  }
+  GradientBuffer buffer_of(const Plan& plan) {
+    return make_gradient_buffer(model, plan.mesh.tp, std::int64_t{1} << 40);
+  }
+  Plan planned(const std::string& strategy, Mesh mesh, const std::map<std::string, std::string>& options = {}) {
+    return plan_of(strategy, model, mesh, make_gradient_buffer(model, mesh.tp, std::int64_t{1} << 40), options);
+  }
+  /// "begin–end" of a step of a class in an iteration.
+  static std::string span(const Timeline& timeline, int unit, int iteration, const std::string& name) {
+    const auto& steps = timeline.schedules[unit].steps;
+    for (std::size_t index = 0; index < steps.size(); ++index) {
+      if (describe(steps[index].action) != name) continue;
+      const Interval& interval = timeline.steps[unit][iteration][index];
+      return std::to_string(interval.begin) + "–" + std::to_string(interval.end);
+    }
+    return "none";
+  }
+
+  Model model = model_of({{{2, 64}}, {{1, 128}, Routing::elementwise}, {{2, 32}}});
+};
+
+TEST_F(Golden, CanzonaOverlapsGatherWithComputation) {
+  // Both ranks: F 0–30, B2 30–50, B1 50–70, reduce 70–75, B0 70–90, elements 90–93; gathers 75–82 and 82–89.
+  // Rank 0 hosts A: 93–193. Rank 1 hosts B: 93–133. Scatter A 193–199, scatter B 199–205; apply A 199–201, B 205–207;
+  // parameters 207–211. Next iteration: F0 207–217, F1 (has waited for the parameters since 211) 217–227.
+  const Timeline timeline = run(planned("canzona", {1, 2}, {{"capacity", "1"}}));
+  ASSERT_EQ(timeline.classes.size(), 2u);
+  EXPECT_EQ(span(timeline, 0, 0, "ReduceGradients(0)"), "70–75");
+  EXPECT_EQ(span(timeline, 0, 0, "UpdateElements(0)"), "90–93");
+  EXPECT_EQ(span(timeline, 1, 0, "GatherShards(0)"), "75–82");
+  EXPECT_EQ(span(timeline, 1, 0, "GatherShards(1)"), "82–89");
+  EXPECT_EQ(span(timeline, 0, 0, "Update(2)"), "93–193");
+  EXPECT_EQ(span(timeline, 1, 0, "Update(0)"), "93–133");
+  EXPECT_EQ(span(timeline, 1, 0, "ScatterUpdates(0)"), "193–199");
+  EXPECT_EQ(span(timeline, 0, 0, "ScatterUpdates(1)"), "199–205");
+  EXPECT_EQ(span(timeline, 1, 0, "Apply(2)"), "199–201");
+  EXPECT_EQ(span(timeline, 0, 0, "Apply(0)"), "205–207");
+  EXPECT_EQ(span(timeline, 0, 0, "GatherParameters(0)"), "207–211");
+  EXPECT_EQ(span(timeline, 0, 1, "Forward(0)"), "207–217");
+  EXPECT_EQ(span(timeline, 0, 1, "Forward(1)"), "217–227");
+  EXPECT_EQ(span(timeline, 0, 1, "Apply(0)"), "412–414");
+}
+
+TEST_F(Golden, CanzonasStepLatencyIsSplitAsByHand) {
+  // Iteration 1 is iteration 0 plus 207: reduced at 282, stepped at 414. In that window
+  // rank 0 computes 3 + 100 + 2 + 2 = 107, rank 1 3 + 40 + 2 + 2 = 47: mean 77;
+  // collectives cover 282–296 and 400–412 beside it, less the apply at 406–408: 24 on both;
+  // the rest of 132 is 1 and 61: mean 31.
+  const Plan plan = planned("canzona", {1, 2}, {{"capacity", "1"}});
+  const StepLatency latency = step_latency(run(plan), plan);
+  EXPECT_DOUBLE_EQ(latency.forward_backward, 75e-9);
+  EXPECT_DOUBLE_EQ(latency.optimizer_step, 132e-9);
+  EXPECT_DOUBLE_EQ(latency.iteration, 207e-9);
+  EXPECT_DOUBLE_EQ(latency.compute, 77e-9);
+  EXPECT_DOUBLE_EQ(latency.exposed_communication, 24e-9);
+  EXPECT_NEAR(latency.waiting, 31e-9, 1e-20);
+}
+
+TEST_F(Golden, StaticMakesTheRankWithLessWorkWaitForParameters) {
+  // DP rank 0 owns A and half of e: elements 90–93, A 93–193, apply 193–195. Rank 1 owns B: 93–133, apply 133–135.
+  // Parameters 195–199. Rank 1 begins F0 at 135 and F1 at 199; rank 0 F0 at 195, F1 at 205. Backward of layer 1 ends at
+  // 259 and 265, so the reduction is 265–270. Rank 0 steps at 390: 120 after it, 195 after 195.
+  const Plan plan = planned("static", {2, 1});
+  const Timeline timeline = run(plan);
+  ASSERT_EQ(timeline.classes.size(), 2u);
+  EXPECT_EQ(span(timeline, 0, 0, "Apply(2)"), "193–195");
+  EXPECT_EQ(span(timeline, 1, 0, "Apply(0)"), "133–135");
+  EXPECT_EQ(span(timeline, 1, 0, "GatherParameters(0)"), "195–199");
+  EXPECT_EQ(span(timeline, 1, 1, "Forward(0)"), "135–145");
+  EXPECT_EQ(span(timeline, 1, 1, "Forward(1)"), "199–209");
+  EXPECT_EQ(span(timeline, 0, 1, "Forward(1)"), "205–215");
+  EXPECT_EQ(span(timeline, 1, 1, "ReduceGradients(0)"), "265–270");
+  EXPECT_EQ(span(timeline, 1, 1, "Update(0)"), "282–322");
+  const StepLatency latency = step_latency(timeline, plan);
+  EXPECT_DOUBLE_EQ(latency.forward_backward, 75e-9);
+  EXPECT_DOUBLE_EQ(latency.optimizer_step, 120e-9);
+  EXPECT_DOUBLE_EQ(latency.compute, 75e-9);  // 105 and 45
+  EXPECT_DOUBLE_EQ(latency.exposed_communication, 0);
+  EXPECT_DOUBLE_EQ(latency.waiting, 45e-9);
+}
+
+TEST_F(Golden, LayerwiseCountsTheGatherThatItBlocksOn) {
+  // Dealt B → 0, e → 1, A → 1. Rank 0: B 90–130, apply 132. Rank 1: e 90–93, A 93–193, apply 195. Parameters 195–199,
+  // and only then the next forward: the period is 199, the step 398 − 274.
+  const Plan plan = planned("layerwise", {2, 1});
+  const Timeline timeline = run(plan);
+  EXPECT_EQ(span(timeline, 0, 0, "Update(0)"), "90–130");
+  EXPECT_EQ(span(timeline, 0, 0, "GatherParameters(0)"), "195–199");
+  EXPECT_EQ(span(timeline, 0, 1, "Forward(0)"), "199–209");
+  const StepLatency latency = step_latency(timeline, plan);
+  EXPECT_DOUBLE_EQ(latency.forward_backward, 75e-9);
+  EXPECT_DOUBLE_EQ(latency.optimizer_step, 124e-9);
+  EXPECT_DOUBLE_EQ(latency.iteration, 199e-9);
+  EXPECT_DOUBLE_EQ(latency.compute, 73.5e-9);  // 42 and 105
+  EXPECT_DOUBLE_EQ(latency.exposed_communication, 4e-9);
+}
+
+TEST_F(Golden, SynchronousIsOneClassOfRanks) {
+  // F 30, B 60 with the reduction inside, elements 3, gather A 7 done under backward, A 100, apply 2, gather B 7, B 40,
+  // apply 2. 90 + 3 + 100 + 2, with B's gather 193–200 from A's end, then 200–240 and 240–242.
+  const Plan plan = planned("synchronous", {2, 2});
+  const Timeline timeline = run(plan);
+  ASSERT_EQ(timeline.classes.size(), 1u);
+  EXPECT_EQ(timeline.classes[0].count, 4);
+  EXPECT_EQ(span(timeline, 0, 0, "Update(2)"), "93–193");
+  EXPECT_EQ(span(timeline, 0, 0, "GatherShards(1)"), "193–200");
+  EXPECT_EQ(span(timeline, 0, 0, "Update(0)"), "200–240");
+  EXPECT_DOUBLE_EQ(step_latency(timeline, plan).iteration, 242e-9);
+}
+
+// ---- laws
+
+Cluster h100(int gpus) {
+  Cluster cluster = find_cluster("h100-256");
+  cluster.gpus = gpus;
+  return cluster;
+}
+
+struct Simulated {
+  Workload workload;
+  Timeline timeline;
+  StepLatency latency;
+};
+
+Simulated run_on(const Cluster& cluster, Mesh mesh, const std::string& strategy, const Network& network, bool overlap = true,
+           Uneven uneven = Uneven::per_owner, const std::string& model = "qwen3-1.7b") {
+  const WorkloadRequest request = request_of(model, mesh, strategy);
+  Workload workload = make_workload(request);
+  const Durations durations(request.config, workload, cluster, network, {}, {}, uneven);
+  Timeline timeline = simulate(
+      workload.plan, workload.model, workload.buffer,
+      [&](const Action& action, int rank) { return durations.of(action, rank); }, 3, overlap);
+  const StepLatency latency = step_latency(timeline, workload.plan);
+  return {std::move(workload), std::move(timeline), latency};
+}
+
+/// Sum of the durations of one rank class's steps of one kind, in the last iteration.
+template <class Kind>
+double busy(const Timeline& timeline, std::size_t unit) {
+  double sum = 0;
+  for (std::size_t index = 0; index < timeline.schedules[unit].steps.size(); ++index) {
+    if (!std::holds_alternative<Kind>(timeline.schedules[unit].steps[index].action)) continue;
+    const Interval& interval = timeline.steps[unit].back()[index];
+    sum += static_cast<double>(interval.end - interval.begin) * 1e-9;
+  }
+  return sum;
+}
+
+TEST(SimulatorLaws, OneRankTakesTheSumOfItsParts) {
+  const auto network = nccl_network(h100(1));
+  for (const std::string& strategy : strategy_names()) {
+    const Simulated run = run_on(h100(1), {1, 1}, strategy, *network);
+    Nanoseconds sum = 0;
+    for (const Interval& interval : run.timeline.steps[0].back()) sum += interval.end - interval.begin;
+    EXPECT_EQ(nanoseconds(run.latency.iteration), sum) << strategy;
+  }
+}
+
+TEST(SimulatorLaws, WithFreeCommunicationSynchronousComputesEveryMatrixOnEveryGpu) {
+  const auto network = free_network();
+  const Simulated one = run_on(h100(1), {1, 1}, "canzona", *network);
+  const Simulated all = run_on(h100(32), {4, 8}, "synchronous", *network);
+  const double ideal = busy<Update>(one.timeline, 0) / 32;
+  EXPECT_NEAR(busy<Update>(all.timeline, 0) / ideal, 32, 1e-9);
+}
+
+TEST(SimulatorLaws, NeverBelowTheComputeFloorOrTheBytesFloor) {
+  const Cluster cluster = h100(256);
+  const auto network = nccl_network(cluster);
+  const double fastest =
+      std::max_element(cluster.gpu.product_rates.begin(), cluster.gpu.product_rates.end(), [](auto a, auto b) {
+        return a.second < b.second;
+      })->second;
+  for (const std::string& strategy : strategy_names()) {
+    for (const Uneven way : {Uneven::per_owner, Uneven::padded, Uneven::send_recv}) {
+      const Simulated run = run_on(cluster, {32, 8}, strategy, *network, true, way);
+      const Loads loads = loads_of(run.workload.plan, run.workload.model, run.workload.cost);
+      EXPECT_GE(run.latency.optimizer_step, loads.busiest_gpu() / fastest) << strategy;
+      const Traffic traffic = traffic_of(run.workload.plan, run.workload.model, run.workload.buffer, {});
+      const double bytes =
+          traffic.busiest(Collective::reduce_gradients) + traffic.busiest(Collective::gather_parameters);
+      EXPECT_GE(run.latency.iteration, bytes / cluster.nic_bytes_per_second * 0.999) << strategy;
+    }
+  }
+}
+
+TEST(SimulatorLaws, TwiceTheBandwidthIsNeverSlowerAndOverlapNeverSlowerThanNone) {
+  Cluster fast = h100(256);
+  fast.nvlink_bytes_per_second *= 2;
+  fast.nic_bytes_per_second *= 2;
+  const auto slow_network = nccl_network(h100(256));
+  const auto fast_network = nccl_network(fast);
+  for (const std::string& strategy : strategy_names()) {
+    for (const Mesh mesh : {Mesh{32, 8}, Mesh{64, 4}}) {
+      const double plain = run_on(h100(256), mesh, strategy, *slow_network).latency.iteration;
+      EXPECT_LE(run_on(fast, mesh, strategy, *fast_network).latency.iteration, plain) << strategy;
+      EXPECT_GE(run_on(h100(256), mesh, strategy, *slow_network, false).latency.iteration, plain) << strategy;
+    }
+  }
+}
+
+TEST(SimulatorLaws, PartsSumToTheStepAndClassesToTheRanks) {
+  const auto network = nccl_network(h100(256));
+  for (const std::string& strategy : strategy_names()) {
+    const Simulated run = run_on(h100(256), {32, 8}, strategy, *network);
+    EXPECT_NEAR(run.latency.compute + run.latency.exposed_communication + run.latency.waiting,
+                run.latency.optimizer_step, 1e-12);
+    EXPECT_NEAR(run.latency.forward_backward + run.latency.optimizer_step, run.latency.iteration, 1e-12);
+    int ranks = 0;
+    for (const RankClass& own : run.timeline.classes) ranks += own.count;
+    EXPECT_EQ(ranks, 256) << strategy;
+  }
+}
+
+TEST(SimulatorLaws, RanksThatOwnAndHostAlikeShareAClass) {
+  // qwen3-tiny over 16 ranks: at least eight of them own no matrix.
+  // in time.
+  const Workload workload = make_workload(request_of("qwen3-tiny", {16, 1}, "static"));
+  const std::vector<RankClass> classes = rank_classes(workload.plan, workload.model, workload.buffer);
+  EXPECT_LT(classes.size(), 16u);
+  EXPECT_GT(classes.size(), 1u);
+}
+
+TEST(SimulatorLaws, ThePeriodHasSettledAfterTheSecondIteration) {
+  const auto network = nccl_network(h100(256));
+  for (const std::string& strategy : strategy_names()) {
+    const WorkloadRequest request = request_of("qwen3-8b", {32, 8}, strategy);
+    const Workload workload = make_workload(request);
+    const Durations durations(request.config, workload, h100(256), *network, {}, {}, Uneven::per_owner);
+    const auto period = [&](int iterations) {
+      const Timeline timeline = simulate(
+          workload.plan, workload.model, workload.buffer,
+          [&](const Action& action, int rank) { return durations.of(action, rank); }, iterations, true);
+      return step_latency(timeline, workload.plan).iteration;
+    };
+    EXPECT_NEAR(period(3) / period(6), 1, 1e-3) << strategy;
+  }
+}
+
+// ---- the network, by hand
+
+TEST(NcclNetwork, AnAllGatherInsideANodeIsLatencyPlusBytesOverNvlink) {
+  // 1 GB over 8 GPUs, Simple: 8.4 + 7·3.4 = 32.2 µs, and 7/8 GB at 0.79·450 GB/s.
+  const auto network = nccl_network(h100(256));
+  const std::vector<double> shares(8, 1e9 / 8);
+  EXPECT_NEAR(network->all_gather(shares, {8, 1}, Uneven::per_owner), 32.2e-6 + 0.875e9 / (0.79 * 450e9), 1e-12);
+}
+
+TEST(NcclNetwork, ASmallAllReduceTakesTheLowLatencyProtocol) {
+  // 8 bytes over 8 GPUs, LL: 6.6 + 14·0.6 = 15 µs.
+  EXPECT_NEAR(nccl_network(h100(256))->all_reduce(8, {8, 1}), 15e-6, 1e-9);
+}
+
+TEST(NcclNetwork, ADataParallelRingWithOneGpuANodeHasOneNic) {
+  // 32 ranks on 32 nodes, 3.2 GB even: Simple, 8.4 + 31·14 = 442.4 µs, 31/32 of it at 0.923·50 GB/s.
+  const auto network = nccl_network(h100(256));
+  const std::vector<double> shares(32, 1e8);
+  EXPECT_NEAR(network->reduce_scatter(shares, {32, 32}, Uneven::per_owner), 442.4e-6 + 3.1e9 / (0.923 * 50e9), 1e-12);
+}
+
+TEST(NcclNetwork, UnevenReduceScattersAddABaseForEachOwner) {
+  // Shares 3, 0, 1 GB on 3 nodes: the ring fills in 2·14 µs; two reduces of 8.4 µs; 4 GB at the NIC's rate.
+  const auto network = nccl_network(h100(256));
+  const double rate = interpolate(find_cluster("h100-256").efficiency, 3) * 50e9;
+  EXPECT_NEAR(network->reduce_scatter({3e9, 0, 1e9}, {3, 3}, Uneven::per_owner), (28 + 2 * 8.4) * 1e-6 + 4e9 / rate,
+              1e-12);
+  // Padded: 9 GB in even shares. Straight: the owner of 3 GB receives it twice.
+  EXPECT_NEAR(network->reduce_scatter({3e9, 0, 1e9}, {3, 3}, Uneven::padded), (8.4 + 28) * 1e-6 + 6e9 / rate, 1e-12);
+  EXPECT_NEAR(network->reduce_scatter({3e9, 0, 1e9}, {3, 3}, Uneven::send_recv), (8.4 + 14) * 1e-6 + 6e9 / rate, 1e-12);
+}
+
+TEST(CommunicationGroup, OfDataParallelRanksSpansTheNodes) {
+  EXPECT_EQ(dp_group({32, 8}, 8).nodes, 32);
+  EXPECT_EQ(dp_group({64, 4}, 8).nodes, 32);
+  EXPECT_EQ(dp_group({256, 1}, 8).nodes, 32);
+  EXPECT_EQ(dp_group({8, 1}, 8).nodes, 1);
+  EXPECT_EQ(tp_group({32, 8}, 8).nodes, 1);
+  EXPECT_EQ(tp_group({1, 16}, 8).nodes, 2);
+}
+
+TEST(Interpolation, IsLinearInTheLogarithmAndFlatBeyondTheEnds) {
+  const std::vector<std::pair<double, double>> points{{1, 10}, {100, 30}};
+  EXPECT_EQ(interpolate(points, 0.1), 10);
+  EXPECT_NEAR(interpolate(points, 10), 20, 1e-12);
+  EXPECT_EQ(interpolate(points, 1e6), 30);
+}
+
+TEST(StepRecord, OfEqualInputsIsEqualByteByByte) {
+  Point point{request_of("qwen3-4b", {32, 8}, "canzona"), DType::fp32};
+  const SimulationSettings settings{find_cluster("h100-256"), {}, Uneven::per_owner, true};
+  const auto once = step_records({point}, settings);
+  EXPECT_EQ(once[0].dump(), step_records({point}, settings)[0].dump());
+  EXPECT_EQ(once[0]["kind"], "simulated");
+  point.request.strategy = "synchronous";
+  EXPECT_EQ(step_records({point}, settings)[0]["speedup"]["synchronous"]["iteration"], 1.0);
+}
+
+}  // namespace
+}  // namespace canzona::harness
