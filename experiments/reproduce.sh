@@ -17,5 +17,6 @@ cmake --build --preset release --target canzona
 build/release/bin/canzona verify
 table=$(build/release/bin/canzona reproduce)
 plots/load.py --records experiments/results/load --output paper/figures
+plots/step.py --records experiments/results/step --output paper/figures
 
 printf '\n%s\n\nRecords, CSV and Markdown: experiments/results/. Report: paper/report.md\n' "$table"

@@ -7,63 +7,10 @@ load_balance.svg: busiest GPU over an equal share, by model and strategy, a pane
 """
 
 import argparse
-import json
 import pathlib
 import sys
 
-import matplotlib
-
-matplotlib.use("svg")
-import matplotlib.pyplot as plt  # noqa: E402
-
-# Okabe and Ito's palette: tells apart for every kind of colour vision.
-COLOURS = {
-    "synchronous": "#999999",
-    "layerwise": "#E69F00",
-    "layerwise-lpt": "#CC79A7",
-    "static": "#56B4E9",
-    "canzona": "#009E73",
-}
-STYLE = {
-    "font.size": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.hashsalt": "canzona",  # equal records, equal file
-    "figure.constrained_layout.use": True,
-}
-
-
-def read_records(folder, optimizer):
-    records = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    records = [record for record in records if record["optimizer"] == optimizer]
-    if not records:
-        sys.exit(f"{folder}: no records of {optimizer}; run 'canzona reproduce' first")
-    kinds = {record["kind"] for record in records}
-    if kinds != {"computed"}:
-        sys.exit(f"{folder}: records of kind {', '.join(sorted(kinds))}, allowed: computed")
-    if all(record["flops"]["total"] == 0 for record in records):
-        sys.exit(f"{folder}: {optimizer} updates no whole matrix, so there is no load to draw")
-    return records
-
-
-def mesh_of(record):
-    return f"dp {record['mesh']['dp']} × tp {record['mesh']['tp']}"
-
-
-def strategies_in(records):
-    """The published five in their order, then any other by name."""
-    found = {record["strategy"] for record in records}
-    return [name for name in COLOURS if name in found] + sorted(found - COLOURS.keys())
-
-
-def colour_of(name):
-    return COLOURS.get(name, "#0072B2")
-
-
-def save(figure, path):
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
-    print(path)
+from style import by_size, colour_of, mesh_of, plt, read_records, save, strategies_in
 
 
 def per_gpu(records, path, model, mesh):
@@ -92,8 +39,7 @@ def per_gpu(records, path, model, mesh):
 
 def balance(records, path):
     meshes = list(dict.fromkeys(mesh_of(r) for r in sorted(records, key=lambda r: -r["mesh"]["tp"])))
-    sizes = {record["model"]: record["parameters"]["total"] for record in records}
-    models = sorted(sizes, key=sizes.get)
+    models = by_size(records)
     names = strategies_in(records)
     figure, axes = plt.subplots(len(meshes), 1, figsize=(6.4, 2.1 * len(meshes) + 0.3), sharex=True, sharey=True, squeeze=False)
     width = 0.86 / len(names)
@@ -125,9 +71,9 @@ def main():
     parser.add_argument("--model", default="qwen3-32b", help="of load_per_gpu.svg (default: %(default)s)")
     parser.add_argument("--mesh", default="32x8", help="dp x tp of load_per_gpu.svg (default: %(default)s)")
     arguments = parser.parse_args()
-    records = read_records(arguments.records, arguments.optimizer)
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    plt.rcParams.update(STYLE)
+    records = read_records(arguments.records, arguments.optimizer, "computed")
+    if all(record["flops"]["total"] == 0 for record in records):
+        sys.exit(f"{arguments.records}: {arguments.optimizer} updates no whole matrix, so there is no load to draw")
     mesh = "dp {} × tp {}".format(*arguments.mesh.split("x")) if arguments.mesh.count("x") == 1 else parser.error("--mesh is DPxTP")
     per_gpu(records, arguments.output / "load_per_gpu.svg", arguments.model, mesh)
     balance(records, arguments.output / "load_balance.svg")

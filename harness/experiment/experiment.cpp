@@ -53,8 +53,16 @@ Experiment read_experiment(const std::filesystem::path& path) {
   Experiment experiment;
   experiment.name = path.stem().string();
   experiment.title = file.text("title");
-  if (const std::string kind = file.text("kind"); kind != "load")
-    throw InputError(path.string(), "'kind'", "'" + kind + "'", "load");
+  const std::string kind = file.text("kind");
+  if (kind != "load" && kind != "step") throw InputError(path.string(), "'kind'", "'" + kind + "'", "load, step");
+  experiment.kind = kind == "load" ? ExperimentKind::load : ExperimentKind::step;
+  TrainingShape training;
+  std::vector<std::string> clusters;
+  if (experiment.kind == ExperimentKind::step) {
+    constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+    clusters = file.texts("clusters");
+    training = {file.integer("tokens_per_gpu", 1, kMostTokens), file.integer("sequence", 1, kMostTokens)};
+  }
   if (file.has("remarks")) experiment.remarks = file.texts("remarks");
   const DType gradient =
       parse_gradient_dtype(file.text("gradient_dtype", "fp32"), path.string() + ": 'gradient_dtype'");
@@ -79,8 +87,10 @@ Experiment read_experiment(const std::filesystem::path& path) {
   within(path.string(), [&] {
     strategies = names_in(Strategies::instance(), strategies);
     optimizers = names_in(reference::Optimizers::instance(), optimizers);
+    for (const std::string& cluster : clusters) experiment.simulations.push_back({find_cluster(cluster), training});
     for (const auto& [dp, tp] : sizes) {
       const Mesh mesh = make_mesh(dp, tp);
+      for (const SimulationSettings& simulation : experiment.simulations) require_fitting(mesh, simulation.cluster);
       for (const std::string& model : models) {
         for (const std::string& optimizer : optimizers) {
           for (const std::string& strategy : strategies) {

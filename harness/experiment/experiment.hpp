@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/simulate/durations.hpp"
 #include "reference/core/dtype.hpp"
 #include "reference/strategies/workload.hpp"
 
@@ -19,6 +20,14 @@ struct Point {
   std::string name() const;
 };
 
+/// What a simulation assumes besides the point.
+struct SimulationSettings {
+  Cluster cluster;
+  TrainingShape training;
+  Uneven uneven = Uneven::per_owner;
+  bool overlap = true;
+};
+
 /// The types in which gradients may travel. Throws InputError naming `origin`.
 DType parse_gradient_dtype(const std::string& name, const std::string& origin);
 
@@ -28,18 +37,24 @@ struct Figure {
   std::string caption;
 };
 
+/// What an experiment is made of: loads counted from plans, or steps simulated on clusters.
+enum class ExperimentKind { load, step };
+
 /// One file of experiments/paper.
 struct Experiment {
   std::string name;  ///< the file's stem
+  ExperimentKind kind = ExperimentKind::load;
   std::string title;
   std::vector<std::string> remarks;  ///< paragraphs for the report
   std::vector<Point> points;
   std::vector<Figure> figures;
+  std::vector<SimulationSettings> simulations;  ///< of a step experiment: every point runs under each
 };
 
-/// Reads `path`: title, kind ("load"), remarks, models, strategies and optimizers (["all"] takes all there are),
-/// gradient_dtype, meshes = [{dp, tp}], figures = [{file, caption}]. Throws InputError naming the file, the key, the
-/// value and what is allowed; unknown keys and names are refused.
+/// Reads `path`: title, kind ("load" or "step"), remarks, models, strategies and optimizers (["all"] takes all there
+/// are), gradient_dtype, meshes = [{dp, tp}], figures = [{file, caption}], and of a step clusters, tokens_per_gpu,
+/// sequence. Throws InputError naming the file, the key, the value and what is allowed; unknown keys and names are
+/// refused.
 Experiment read_experiment(const std::filesystem::path& path);
 
 /// Seconds by shape from a TOML file of [[matrix]] rows, cols, seconds.

@@ -1,5 +1,6 @@
 #include "harness/record/step_record.hpp"
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -12,8 +13,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// Enough for the period to settle: the first iteration has no parameters to wait for, the second does.
-constexpr int kIterations = 3;
+/// Enough for the period to settle (a test compares it with later ones): the first iteration has no parameters to wait
+/// for.
+constexpr int kIterations = 2;
 constexpr const char* kBaselines[] = {"synchronous", "layerwise"};
 
 std::string name_of(Uneven way) {
@@ -23,6 +25,35 @@ std::string name_of(Uneven way) {
     case Uneven::send_recv: return "send-recv";
   }
   throw Error("no such way");
+}
+
+/// The steps of the rank that computes longest, from the end of the step before.
+ordered_json slowest_rank(const SimulatedPoint& simulated) {
+  const Timeline& timeline = simulated.timeline;
+  const std::size_t last = timeline.steps.front().size() - 1;
+  const Nanoseconds origin = step_end(timeline, simulated.workload.plan, static_cast<int>(last) - 1);
+  std::size_t slowest = 0;
+  Nanoseconds latest = 0;
+  for (std::size_t unit = 0; unit < timeline.schedules.size(); ++unit) {
+    for (std::size_t index = 0; index < timeline.schedules[unit].steps.size(); ++index) {
+      const bool is_update = std::holds_alternative<Update>(timeline.schedules[unit].steps[index].action);
+      if (is_update && timeline.steps[unit][last][index].end > latest) {
+        latest = timeline.steps[unit][last][index].end;
+        slowest = unit;
+      }
+    }
+  }
+  ordered_json steps = ordered_json::array();
+  for (std::size_t index = 0; index < timeline.schedules[slowest].steps.size(); ++index) {
+    const Step& step = timeline.schedules[slowest].steps[index];
+    const Interval& interval = timeline.steps[slowest][last][index];
+    const std::string name = describe(step.action);
+    steps.push_back({{"name", name.substr(0, name.find('('))},
+                     {"stream", std::string(canzona::name_of(step.stream))},
+                     {"begin", static_cast<double>(interval.begin - origin) * 1e-9},
+                     {"end", static_cast<double>(interval.end - origin) * 1e-9}});
+  }
+  return {{"rank", timeline.classes[slowest].representative}, {"steps", std::move(steps)}};
 }
 
 ordered_json record_of(const Point& point, const SimulationSettings& settings, const SimulatedPoint& simulated,
@@ -56,6 +87,7 @@ ordered_json record_of(const Point& point, const SimulationSettings& settings, c
                                  {"iteration", other.iteration / own.iteration}};
   }
   json["balance"] = {{"dp", loads.dp_balance()}, {"gpu", loads.gpu_balance()}, {"gpu_bound", loads.gpu_bound()}};
+  json["timeline"] = slowest_rank(simulated);
   return json;
 }
 

@@ -9,14 +9,6 @@
 
 namespace canzona::harness {
 
-/// What a simulation assumes besides the point.
-struct SimulationSettings {
-  Cluster cluster;
-  TrainingShape training;
-  Uneven uneven = Uneven::per_owner;
-  bool overlap = true;
-};
-
 /// One simulated point.
 struct SimulatedPoint {
   Workload workload;
@@ -31,7 +23,8 @@ SimulatedPoint simulate_point(const Point& point, const SimulationSettings& sett
 /// latencies of synchronous and layerwise under the same settings, against which the speed-ups are taken. Keys:
 /// provenance, kind, model, cluster, mesh, strategy, optimizer, settings, seconds {forward_backward, optimizer_step,
 /// iteration}, parts of the optimizer step {compute, exposed_communication, waiting}, speedup {baseline:
-/// {optimizer_step, iteration}}, balance {dp, gpu, gpu_bound}.
+/// {optimizer_step, iteration}}, balance {dp, gpu, gpu_bound}, timeline of the last rank to finish computing {rank,
+/// steps [{name, stream, begin, end}]} in seconds from the end of the step before.
 std::vector<nlohmann::ordered_json> step_records(const std::vector<Point>& points, const SimulationSettings& settings);
 
 }  // namespace canzona::harness

@@ -160,9 +160,7 @@ std::string load_report(const Experiment& experiment, const std::vector<ordered_
 
 std::string published_report(const Table& published) {
   return "\n# Published\n\n" + to_markdown(published) +
-         "\nThese are times on hardware that is not stated; the tables above count work and bytes. Nothing here was "
-         "fitted to "
-         "them.\n";
+         "\nOn hardware that is not stated. Nothing above was fitted to these figures.\n";
 }
 
 }  // namespace canzona::harness

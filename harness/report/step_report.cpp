@@ -12,6 +12,25 @@ using nlohmann::ordered_json;
 std::string milli(const ordered_json& seconds) { return fmt::format("{:.2f}", seconds.get<double>() * 1e3); }
 std::string times(const ordered_json& ratio) { return fmt::format("{:.2f}×", ratio.get<double>()); }
 
+/// Canzona over each baseline, a row per model and cluster, and the published figures below them.
+Table headline_table(const std::vector<ordered_json>& records, const Table& published) {
+  Table table;
+  table.columns = {
+      {"what", ""}, {"over", ""}, {"optimizer step", "simulated"}, {"iteration", "simulated"}, {"figure", "published"}};
+  for (const ordered_json& record : records) {
+    if (record["strategy"] != "canzona") continue;
+    for (const auto& [baseline, ratio] : record["speedup"].items()) {
+      table.rows.push_back(
+          {fmt::format("{} on {}", record["model"].get<std::string>(), record["cluster"].get<std::string>()), baseline,
+           times(ratio["optimizer_step"]), times(ratio["iteration"]), "–"});
+    }
+  }
+  for (const auto& row : published.rows) {
+    if (row[1].ends_with("×")) table.rows.push_back({row[0], "its baseline, not stated", "–", "–", row[1]});
+  }
+  return table;
+}
+
 }  // namespace
 
 Table step_table(const std::vector<ordered_json>& records) {
@@ -44,6 +63,32 @@ Table step_table(const std::vector<ordered_json>& records) {
          times(record["speedup"]["layerwise"]["iteration"])});
   }
   return table;
+}
+
+std::string step_report(const Experiment& experiment, const std::vector<ordered_json>& records,
+                        const Table& published) {
+  const ordered_json& settings = records.front()["settings"];
+  std::string text = fmt::format(
+      "\n# {}\n\nMade by `canzona reproduce` from the records in `experiments/results/{}/`; do not edit.\n\n"
+      "*simulated*: on the cluster files of `experiments/clusters/`, network model {}, {} tokens per data-parallel "
+      "rank in "
+      "sequences of {}, gradients in {}, parameters and updates in bf16, uneven collectives {}. **forward+backward** "
+      "runs from the "
+      "end of the step before to the last gradient bucket reduced on the slowest rank; **optimizer step** from there "
+      "to the last "
+      "weight applied, plus the gathering of parameters where a strategy blocks on it. Compute, communication "
+      "(exposed) and waiting "
+      "are parts of the optimizer step in ms, averaged over all GPUs.\n\n{}",
+      experiment.title, experiment.name, settings["network"].get<std::string>(),
+      settings["tokens_per_gpu"].get<std::int64_t>(), settings["sequence"].get<std::int64_t>(),
+      settings["gradient_dtype"].get<std::string>(), settings["uneven"].get<std::string>(),
+      to_markdown(without_constant_names(step_table(records))));
+  for (const std::string& remark : experiment.remarks) text += "\n" + remark + "\n";
+  text += "\nCanzona's speed-ups beside the published ones:\n\n" + to_markdown(headline_table(records, published));
+  for (const Figure& figure : experiment.figures) {
+    text += fmt::format("\n![{}]({})\n\n*{}*\n", figure.caption, figure.file, figure.caption);
+  }
+  return text;
 }
 
 }  // namespace canzona::harness

@@ -51,7 +51,41 @@ std::vector<std::pair<double, double>> read_efficiency(TomlTable table) {
   return points;
 }
 
+bool is_cube(const ProductRate& rate) { return rate.m == rate.n && rate.n == rate.k; }
+
+/// size, or m, n and k; teraflops; source.
+ProductRate read_product(TomlTable& product) {
+  ProductRate rate;
+  if (product.has("size")) {
+    rate.m = rate.n = rate.k = product.number("size", 1, kHuge);
+  } else {
+    rate.m = product.number("m", 1, kHuge);
+    rate.n = product.number("n", 1, kHuge);
+    rate.k = product.number("k", 1, kHuge);
+  }
+  rate.flops_per_second = product.number("teraflops", kTiny, 1e9) * 1e12;
+  (void)product.text("source");
+  product.finish();
+  return rate;
+}
+
 }  // namespace
+
+double ProductRate::size() const { return std::cbrt(m * n * k); }
+
+double product_rate(const std::vector<ProductRate>& rates, double m, double n, double k) {
+  if (std::all_of(rates.begin(), rates.end(), is_cube)) {
+    std::vector<std::pair<double, double>> by_size;
+    for (const ProductRate& rate : rates) by_size.emplace_back(rate.size(), rate.flops_per_second);
+    return interpolate(by_size, std::cbrt(m * n * k));
+  }
+  const auto distance = [&](const ProductRate& rate) {
+    return std::hypot(std::log(rate.m / m), std::log(rate.n / n), std::log(rate.k / k));
+  };
+  return std::min_element(rates.begin(), rates.end(),
+                          [&](const ProductRate& a, const ProductRate& b) { return distance(a) < distance(b); })
+      ->flops_per_second;
+}
 
 Cluster read_cluster(const std::filesystem::path& path) {
   const toml::table table = read_toml(path);
@@ -73,13 +107,16 @@ Cluster read_cluster(const std::filesystem::path& path) {
   network.finish();
   cluster.efficiency = read_efficiency(file.table("efficiency"));
 
-  for (TomlTable& product : file.tables("gemm")) {
-    const double size = product.number("size", 1, kHuge);
-    cluster.gpu.product_rates.emplace_back(size, product.number("teraflops", kTiny, 1e9) * 1e12);
-    (void)product.text("source");
-    product.finish();
+  for (TomlTable& product : file.tables("gemm")) cluster.gpu.product_rates.push_back(read_product(product));
+  const auto& rates = cluster.gpu.product_rates;
+  for (std::size_t index = 1; index < rates.size(); ++index) {
+    if (rates[index].size() < rates[index - 1].size() ||
+        (is_cube(rates[index]) && rates[index].size() == rates[index - 1].size())) {
+      throw InputError(path.string(), "'gemm'",
+                       fmt::format("size {} after {}", rates[index].size(), rates[index - 1].size()),
+                       "ascending sizes");
+    }
   }
-  require_ascending(path.string(), "size", cluster.gpu.product_rates);
   file.finish();
   return cluster;
 }

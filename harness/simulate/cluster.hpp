@@ -8,12 +8,21 @@
 
 namespace canzona::harness {
 
+/// The achieved rate of one matrix product, m × k by k × n.
+struct ProductRate {
+  double m = 0;
+  double n = 0;
+  double k = 0;
+  double flops_per_second = 0;
+
+  double size() const;  ///< (m·n·k)^⅓
+};
+
 struct Gpu {
   std::string name;
   double memory_bytes_per_second = 0;
-  double launch_seconds = 0;  ///< of one kernel
-  /// Achieved FLOP/s of matrix products by size (m·n·k)^⅓, ascending.
-  std::vector<std::pair<double, double>> product_rates;
+  double launch_seconds = 0;               ///< of one kernel
+  std::vector<ProductRate> product_rates;  ///< by ascending size
 };
 
 struct Cluster {
@@ -26,6 +35,10 @@ struct Cluster {
   /// Fraction of the nominal bandwidth that a large collective reaches, by number of nodes, ascending.
   std::vector<std::pair<double, double>> efficiency;
 };
+
+/// FLOP/s of a product. Where every rate is of a cube (published tables give one size), they are interpolated by size;
+/// where a file gives all three dimensions, the rate is that of the product nearest in (log m, log n, log k).
+double product_rate(const std::vector<ProductRate>& rates, double m, double n, double k);
 
 /// Reads `path`. Throws InputError naming the file, the key, its value and what is allowed.
 Cluster read_cluster(const std::filesystem::path& path);

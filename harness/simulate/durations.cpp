@@ -23,6 +23,13 @@ constexpr double kAttentionBackward = 2.5;
 
 Nanoseconds nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 
+void require_fitting(const Mesh& mesh, const Cluster& cluster) {
+  if (mesh.ranks() != cluster.gpus) {
+    throw InputError("", "the mesh", fmt::format("{} × {} = {} GPUs", mesh.dp, mesh.tp, mesh.ranks()),
+                     fmt::format("the {} of cluster {}", cluster.gpus, cluster.name));
+  }
+}
+
 Durations::Durations(const ModelConfig& config, const Workload& workload, const Cluster& cluster,
                      const Network& network, const TrainingShape& training, const WireTypes& wire, Uneven uneven)
     : workload_(workload),
@@ -33,11 +40,7 @@ Durations::Durations(const ModelConfig& config, const Workload& workload, const 
       uneven_(uneven),
       dp_(dp_group(workload.mesh, cluster.gpus_per_node)),
       tp_(tp_group(workload.mesh, cluster.gpus_per_node)) {
-  if (workload.mesh.ranks() != cluster.gpus) {
-    throw InputError("", "the mesh",
-                     fmt::format("{} × {} = {} GPUs", workload.mesh.dp, workload.mesh.tp, workload.mesh.ranks()),
-                     fmt::format("the {} of cluster {}", cluster.gpus, cluster.name));
-  }
+  require_fitting(workload.mesh, cluster);
   layers_.push_back(embedding(config));
   layers_.insert(layers_.end(), static_cast<std::size_t>(workload.model.layers), decoder_layer(config));
   layers_.push_back(output(config));
@@ -76,7 +79,7 @@ Nanoseconds Durations::of(const Action& action, int rank) const {
 }
 
 double Durations::product_seconds(double m, double n, double k) const {
-  const double rate = interpolate(cluster_.gpu.product_rates, std::cbrt(m * n * k));
+  const double rate = product_rate(cluster_.gpu.product_rates, m, n, k);
   const double bytes = kBf16 * (m * k + k * n + m * n);
   return cluster_.gpu.launch_seconds + std::max(2 * m * n * k / rate, bytes / cluster_.gpu.memory_bytes_per_second);
 }
@@ -105,7 +108,7 @@ Durations::LayerSeconds Durations::decoder_layer(const ModelConfig& config) cons
   // Scores and values, half of them masked: 2 products of sequence × sequence × head_dim for each head and sequence.
   const double heads = static_cast<double>(config.num_attention_heads) / tp * tokens / sequence;
   const double attention_rate =
-      interpolate(cluster_.gpu.product_rates, std::cbrt(sequence * sequence * static_cast<double>(config.head_dim)));
+      product_rate(cluster_.gpu.product_rates, sequence, sequence, static_cast<double>(config.head_dim));
   const double attention = cluster_.gpu.launch_seconds +
                            heads * 2 * sequence * sequence * static_cast<double>(config.head_dim) / attention_rate;
   // Two norms and two residual sums read and write the activations; SwiGLU reads gate and up and writes one.

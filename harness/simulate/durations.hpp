@@ -21,6 +21,9 @@ struct TrainingShape {
   std::int64_t sequence = 4096;  ///< tokens a sequence
 };
 
+/// Throws InputError unless the mesh has as many ranks as the cluster has GPUs.
+void require_fitting(const Mesh& mesh, const Cluster& cluster);
+
 /// The duration of any step of any rank. Throws InputError when the mesh is not the cluster's size.
 class Durations {
  public:

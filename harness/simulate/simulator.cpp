@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <queue>
+#include <span>
 
 #include "reference/core/error.hpp"
 
@@ -39,52 +40,64 @@ std::vector<std::int64_t> signature(const Plan& plan, const Model& model, const 
 
 bool is_collective(const Step& step) { return step.stream != Stream::compute; }
 
+/// Edges (from, to) of a graph over steps, looked up by where they come from.
+class Edges {
+ public:
+  Edges(std::size_t steps, const std::vector<std::pair<int, int>>& edges) : first_(steps + 1, 0), to_(edges.size()) {
+    for (const auto& [from, to] : edges) ++first_[from + 1];
+    for (std::size_t step = 0; step < steps; ++step) first_[step + 1] += first_[step];
+    std::vector<int> next(first_.begin(), first_.end() - 1);
+    for (const auto& [from, to] : edges) to_[next[from]++] = to;
+  }
+  std::span<const int> from(int step) const {
+    return {to_.data() + first_[step], static_cast<std::size_t>(first_[step + 1] - first_[step])};
+  }
+
+ private:
+  std::vector<int> first_;
+  std::vector<int> to_;
+};
+
 /// One class's schedule with its dependencies turned round: who waits for each step.
 struct Unit {
   std::vector<Nanoseconds> durations;
-  std::vector<std::vector<int>> dependents;       // in the same iteration
-  std::vector<std::vector<int>> dependents_next;  // in the next
-  std::vector<int> waits_same;                    // how many dependencies
+  Edges dependents;             // in the same iteration
+  Edges dependents_next;        // in the next
+  std::vector<int> waits_same;  // how many dependencies
   std::vector<int> waits_previous;
-  std::vector<int> place;  // of a collective among those of its stream
-  std::array<int, kStreams> stream_length{};
+  std::vector<int> place;  // of a step among those of its stream
 };
 
 Unit make_unit(const Schedule& schedule, int rank, const DurationOf& duration_of, bool overlap) {
-  const std::size_t count = schedule.steps.size();
-  Unit unit;
-  unit.dependents.resize(count);
-  unit.dependents_next.resize(count);
-  unit.waits_same.assign(count, 0);
-  unit.waits_previous.assign(count, 0);
-  const auto wait_same = [&](int step, int dependency) {
-    unit.dependents[dependency].push_back(step);
-    ++unit.waits_same[step];
-  };
-  const auto wait_previous = [&](int step, int dependency) {
-    unit.dependents_next[dependency].push_back(step);
-    ++unit.waits_previous[step];
-  };
-  std::array<int, kStreams> first, last;
+  const int count = static_cast<int>(schedule.steps.size());
+  std::vector<Nanoseconds> durations;
+  std::vector<int> place;
+  std::vector<std::pair<int, int>> same, next;
+  std::array<int, kStreams> first, last, length{};
   first.fill(-1);
   last.fill(-1);
-  for (int index = 0; index < static_cast<int>(count); ++index) {
+  for (int index = 0; index < count; ++index) {
     const Step& step = schedule.steps[index];
-    unit.durations.push_back(duration_of(step.action, rank));
+    durations.push_back(duration_of(step.action, rank));
     const auto stream = static_cast<std::size_t>(step.stream);
-    unit.place.push_back(unit.stream_length[stream]++);
-    for (const int dependency : step.waits_for) wait_same(index, dependency);
-    for (const int dependency : step.waits_for_previous) wait_previous(index, dependency);
+    place.push_back(length[stream]++);
+    for (const int dependency : step.waits_for) same.emplace_back(dependency, index);
+    for (const int dependency : step.waits_for_previous) next.emplace_back(dependency, index);
     if (first[stream] < 0) first[stream] = index;
-    if (last[stream] >= 0) wait_same(index, last[stream]);
-    if (!overlap && index > 0) wait_same(index, index - 1);
+    if (last[stream] >= 0) same.emplace_back(last[stream], index);
+    if (!overlap && index > 0) same.emplace_back(index - 1, index);
     last[stream] = index;
   }
   for (std::size_t stream = 0; stream < kStreams; ++stream) {
-    if (first[stream] >= 0) wait_previous(first[stream], last[stream]);
+    if (first[stream] >= 0) next.emplace_back(last[stream], first[stream]);
   }
-  if (!overlap) wait_previous(0, static_cast<int>(count) - 1);
-  return unit;
+  if (!overlap) next.emplace_back(count - 1, 0);
+
+  std::vector<int> waits_same(count, 0), waits_previous(count, 0);
+  for (const auto& [from, to] : same) ++waits_same[to];
+  for (const auto& [from, to] : next) ++waits_previous[to];
+  return {std::move(durations),  Edges(count, same),        Edges(count, next),
+          std::move(waits_same), std::move(waits_previous), std::move(place)};
 }
 
 /// The run itself: steps become ready, collectives gather their ranks, ends are events in a queue.
@@ -117,7 +130,11 @@ class Simulation {
     while (!events_.empty()) {
       const Event event = events_.top();
       events_.pop();
-      for (const Place& place : event.steps) finish(place, event.end);
+      if (event.gathering == nullptr) {
+        finish(event.place, event.end);
+      } else {
+        for (const Place& place : event.gathering->present) finish(place, event.end);
+      }
     }
     if (finished_ != total_) throw PlanError(fmt::format("{} of {} steps can never run", total_ - finished_, total_));
   }
@@ -128,18 +145,20 @@ class Simulation {
     int iteration;
     int step;
   };
-  struct Event {
-    Nanoseconds end;
-    std::int64_t number;  // of its making: equal times keep one order
-    std::vector<Place> steps;
-    bool operator<(const Event& other) const {  // the queue's top is the greatest
-      return end != other.end ? end > other.end : number > other.number;
-    }
-  };
   /// A collective is known by its stream, its group, its iteration and its place on the stream.
   struct Gathering {
     std::vector<Place> present;
     Nanoseconds last = 0;
+  };
+  /// The end of a step, or of a collective on all of its ranks.
+  struct Event {
+    Nanoseconds end;
+    std::int64_t number;  // of its making: equal times keep one order
+    Place place;
+    const Gathering* gathering;                 // null for a step of one rank
+    bool operator<(const Event& other) const {  // the queue's top is the greatest
+      return end != other.end ? end > other.end : number > other.number;
+    }
   };
 
   Interval& at(const Place& place) { return timeline_.steps[place.unit][place.iteration][place.step]; }
@@ -149,7 +168,7 @@ class Simulation {
     const Unit& unit = units_[place.unit];
     if (!is_collective(step)) {
       at(place).begin = at(place).ready;
-      events_.push({at(place).ready + unit.durations[place.step], number_++, {place}});
+      events_.push({at(place).ready + unit.durations[place.step], number_++, place, nullptr});
       return;
     }
     const RankClass& own = timeline_.classes[place.unit];
@@ -159,7 +178,7 @@ class Simulation {
     gathering.last = std::max(gathering.last, at(place).ready);
     if (static_cast<int>(gathering.present.size()) < members_.at({step.stream, group})) return;
     for (const Place& member : gathering.present) at(member).begin = gathering.last;
-    events_.push({gathering.last + unit.durations[place.step], number_++, std::move(gathering.present)});
+    events_.push({gathering.last + unit.durations[place.step], number_++, place, &gathering});
   }
 
   void finish(const Place& place, Nanoseconds end) {
@@ -171,9 +190,9 @@ class Simulation {
       at(waiting).ready = std::max(at(waiting).ready, end);
       if (--remaining_[place.unit][iteration][step] == 0) become_ready(waiting);
     };
-    for (const int step : unit.dependents[place.step]) release(place.iteration, step);
+    for (const int step : unit.dependents.from(place.step)) release(place.iteration, step);
     if (place.iteration + 1 == iterations_) return;
-    for (const int step : unit.dependents_next[place.step]) release(place.iteration + 1, step);
+    for (const int step : unit.dependents_next.from(place.step)) release(place.iteration + 1, step);
   }
 
   Timeline& timeline_;
@@ -265,16 +284,21 @@ Timeline simulate(const Plan& plan, const Model& model, const GradientBuffer& bu
   return timeline;
 }
 
+Nanoseconds step_end(const Timeline& timeline, const Plan& plan, int iteration) {
+  const bool blocks = plan.parameter_gather == ParameterGather::after_step;
+  const auto ends_step = [&](const Action& action) {
+    return updates_weights(action) || (blocks && std::holds_alternative<GatherParameters>(action));
+  };
+  return latest(timeline, iteration, ends_step, 0);
+}
+
 StepLatency step_latency(const Timeline& timeline, const Plan& plan) {
   const int last = static_cast<int>(timeline.steps.front().size()) - 1;
   const bool blocks = plan.parameter_gather == ParameterGather::after_step;
   const auto is_reduction = [](const Action& action) { return std::holds_alternative<ReduceGradients>(action); };
-  const auto ends_step = [&](const Action& action) {
-    return updates_weights(action) || (blocks && std::holds_alternative<GatherParameters>(action));
-  };
   const Nanoseconds reduced = latest(timeline, last, is_reduction, 0);
-  const Nanoseconds stepped = latest(timeline, last, ends_step, reduced);
-  const Nanoseconds previous = latest(timeline, last - 1, ends_step, 0);
+  const Nanoseconds stepped = std::max(reduced, step_end(timeline, plan, last));
+  const Nanoseconds previous = step_end(timeline, plan, last - 1);
 
   double compute = 0, communication = 0, ranks = 0;
   for (std::size_t unit = 0; unit < timeline.schedules.size(); ++unit) {

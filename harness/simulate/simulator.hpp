@@ -53,6 +53,10 @@ struct StepLatency {
   double waiting = 0;
 };
 
+/// When the slowest rank has ended the optimizer step of an iteration: the last weight applied and, where the strategy
+/// blocks on it, the last parameter gathered.
+Nanoseconds step_end(const Timeline& timeline, const Plan& plan, int iteration);
+
 /// Of the last iteration of `timeline`, which has at least two.
 StepLatency step_latency(const Timeline& timeline, const Plan& plan);
 

@@ -4,18 +4,19 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "reference/core/error.hpp"
 
 namespace canzona {
 namespace {
 
-/// The layers whose parameters lie in a bucket; backward finishes the lowest last.
-std::set<int> layers_of(const Model& model, const GradientBuffer& buffer, const Bucket& bucket) {
-  std::set<int> layers;
-  for (int slot = bucket.first_slot; slot < bucket.end_slot; ++slot)
-    layers.insert(model.parameters[buffer.slots[slot].parameter].layer);
+/// The layers whose parameters lie in a bucket, highest first, as its slots stand; backward finishes the last one last.
+std::vector<int> layers_of(const Model& model, const GradientBuffer& buffer, const Bucket& bucket) {
+  std::vector<int> layers;
+  for (int slot = bucket.first_slot; slot < bucket.end_slot; ++slot) {
+    const int layer = model.parameters[buffer.slots[slot].parameter].layer;
+    if (layers.empty() || layers.back() != layer) layers.push_back(layer);
+  }
   return layers;
 }
 
@@ -26,6 +27,7 @@ class Unrolling {
       : plan_(plan), model_(model), buffer_(buffer), at_(plan.mesh.coordinate(rank)) {
     schedule_.rank = rank;
     applied_.assign(model.parameters.size(), -1);
+    for (const Bucket& bucket : buffer.buckets) layers_.push_back(layers_of(model, buffer, bucket));
   }
 
   Schedule unroll() && {
@@ -51,8 +53,7 @@ class Unrolling {
     std::size_t bucket = 0;
     for (int layer = model_.layers + 1; layer >= 0; --layer) {
       const int backward = add(Backward{layer}, Stream::compute);
-      for (; bucket < buffer_.buckets.size() && *layers_of(model_, buffer_, buffer_.buckets[bucket]).begin() == layer;
-           ++bucket) {
+      for (; bucket < layers_.size() && layers_[bucket].back() == layer; ++bucket) {
         last_reduction_ = add(ReduceGradients{static_cast<int>(bucket)}, Stream::dp, {backward});
       }
     }
@@ -138,7 +139,7 @@ class Unrolling {
       if (blocks) {
         if (bucket == 0) schedule_.steps[forwards_.front()].waits_for_previous.push_back(gather);
       } else {
-        for (const int layer : layers_of(model_, buffer_, buffer_.buckets[bucket])) {
+        for (const int layer : layers_[bucket]) {
           schedule_.steps[forwards_[layer]].waits_for_previous.push_back(gather);
         }
       }
@@ -159,7 +160,8 @@ class Unrolling {
   const GradientBuffer& buffer_;
   Coordinate at_;
   Schedule schedule_;
-  std::vector<int> forwards_;  // step by layer
+  std::vector<std::vector<int>> layers_;  // by bucket
+  std::vector<int> forwards_;             // step by layer
   int last_reduction_ = -1;
   std::vector<int> elements_;  // step by bucket, −1 where this rank owns no elementwise element
   std::vector<int> applied_;   // step by parameter, −1 where this rank applies nothing

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "harness/experiment/paths.hpp"
 #include "tests/support.hpp"
@@ -231,6 +232,63 @@ TEST_F(Command, OptionsOfAStrategyCanBeGivenByName) {
   expect_refused({"plan", "--rank", "banana"}, {"--rank", "'banana'"});
   expect_refused({"plan", "--optimizer-option", "coefficients=junk"}, {"coefficients", "'junk'", "polar_express"});
   expect_refused({"plan", "--cost-file", "x.toml"}, {"--cost-file", "only with --cost measured"});
+}
+
+TEST_F(Command, SimulateGivesTimesPartsAndSpeedUps) {
+  const Outcome outcome = canzona({"simulate", "--model", "qwen3-32b", "--cluster", "h100-256", "--dp", "32", "--tp",
+                                   "8", "--strategy", "all", "--optimizer", "muon", "--json", "-"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json records = json::parse(outcome.out);
+  EXPECT_EQ(records.size(), testing_support::strategy_names().size());
+  for (const json& record : records) {
+    EXPECT_EQ(record["kind"], "simulated");
+    EXPECT_EQ(record["mesh"], (json{{"dp", 32}, {"tp", 8}, {"pp", 1}}));
+    for (const char* key : {"forward_backward", "optimizer_step", "iteration"}) EXPECT_GT(record["seconds"][key], 0.0);
+    for (const char* key : {"compute", "exposed_communication", "waiting"}) EXPECT_GE(record["parts"][key], 0.0);
+    for (const char* baseline : {"synchronous", "layerwise"}) EXPECT_GT(record["speedup"][baseline]["iteration"], 0.0);
+  }
+}
+
+TEST_F(Command, SimulateWritesAChromeTrace) {
+  const Outcome outcome =
+      canzona({"simulate", "--model", "qwen3-1.7b", "--strategy", "canzona", "--trace", (path / "t.json").string()});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::ifstream stream(path / "t.json");
+  const json trace = json::parse(stream);
+  std::set<std::string> names;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] == "X") {
+      EXPECT_GE(event["dur"], 0.0);
+    }
+    names.insert(event["name"].get<std::string>());
+  }
+  EXPECT_TRUE(names.contains("Forward(0)"));
+  EXPECT_TRUE(names.contains("GatherParameters(0)"));
+}
+
+TEST_F(Command, SimulateRefusesClustersThatDoNotFitOrAreSpoilt) {
+  expect_refused({"simulate", "--dp", "16", "--tp", "8"}, {"16 × 8 = 128 GPUs", "the 256 of cluster h100-256"});
+  expect_refused({"simulate", "--cluster", "b300"}, {"cluster", "'b300'", "a100-256, h100-256"});
+  expect_refused({"simulate", "--tokens-per-gpu", "0"}, {"--tokens-per-gpu", "'0'"});
+  expect_refused({"simulate", "--uneven", "magic"}, {"--uneven", "'magic'", "per-owner, padded, send-recv"});
+  expect_refused({"simulate", "--overlap", "maybe"}, {"--overlap", "'maybe'", "on, off"});
+  std::ifstream stream(project_folder() / "experiments/clusters/h100-256.toml");
+  const std::string good(std::istreambuf_iterator<char>(stream), {});
+  const auto spoilt = [&](const std::string& from, const std::string& to, const std::vector<std::string>& parts) {
+    std::string text = good;
+    ASSERT_NE(text.find(from), std::string::npos) << from;
+    text.replace(text.find(from), from.size(), to);
+    std::vector<std::string> all = parts;
+    all.push_back("spoilt.toml");
+    expect_refused({"simulate", "--cluster", file("spoilt.toml", text)}, all);
+  };
+  spoilt("{ value = 450e9", "{ value = -450e9", {"nvlink_bytes_per_second", "'value' is -450000000000"});
+  spoilt("teraflops = 753", "", {"gemm 2", "'teraflops' is missing"});
+  spoilt("0.95, 0.923]", "0.95]", {"efficiency", "5 values", "'nodes' (6)"});
+  spoilt("size = 8192", "size = 1024", {"gemm", "1024 after 2048", "ascending"});
+  spoilt("fraction = [0.79", "fraction = [nan", {"fraction"});
+  spoilt("gpus = 256", "gpus = 256\ncolour = 'red'", {"'colour'", "unknown"});
+  spoilt("source = \"H100 fp16, triton #2339\"", "", {"gemm 1", "'source' is missing"});
 }
 
 TEST_F(Command, ReproduceRefusesAnExperimentBeforeItWritesAnyRecord) {

@@ -1,7 +1,10 @@
 // Timelines computed by hand, and laws that any timing must obey.
 #include "harness/simulate/simulator.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <fstream>
 
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -164,8 +167,8 @@ struct Simulated {
   StepLatency latency;
 };
 
-Simulated run_on(const Cluster& cluster, Mesh mesh, const std::string& strategy, const Network& network, bool overlap = true,
-           Uneven uneven = Uneven::per_owner, const std::string& model = "qwen3-1.7b") {
+Simulated run_on(const Cluster& cluster, Mesh mesh, const std::string& strategy, const Network& network,
+                 bool overlap = true, Uneven uneven = Uneven::per_owner, const std::string& model = "qwen3-1.7b") {
   const WorkloadRequest request = request_of(model, mesh, strategy);
   Workload workload = make_workload(request);
   const Durations durations(request.config, workload, cluster, network, {}, {}, uneven);
@@ -207,15 +210,13 @@ TEST(SimulatorLaws, WithFreeCommunicationSynchronousComputesEveryMatrixOnEveryGp
 }
 
 TEST(SimulatorLaws, NeverBelowTheComputeFloorOrTheBytesFloor) {
-  const Cluster cluster = h100(256);
+  const Cluster cluster = h100(64);
   const auto network = nccl_network(cluster);
-  const double fastest =
-      std::max_element(cluster.gpu.product_rates.begin(), cluster.gpu.product_rates.end(), [](auto a, auto b) {
-        return a.second < b.second;
-      })->second;
+  double fastest = 0;
+  for (const ProductRate& rate : cluster.gpu.product_rates) fastest = std::max(fastest, rate.flops_per_second);
   for (const std::string& strategy : strategy_names()) {
     for (const Uneven way : {Uneven::per_owner, Uneven::padded, Uneven::send_recv}) {
-      const Simulated run = run_on(cluster, {32, 8}, strategy, *network, true, way);
+      const Simulated run = run_on(cluster, {8, 8}, strategy, *network, true, way);
       const Loads loads = loads_of(run.workload.plan, run.workload.model, run.workload.cost);
       EXPECT_GE(run.latency.optimizer_step, loads.busiest_gpu() / fastest) << strategy;
       const Traffic traffic = traffic_of(run.workload.plan, run.workload.model, run.workload.buffer, {});
@@ -227,36 +228,35 @@ TEST(SimulatorLaws, NeverBelowTheComputeFloorOrTheBytesFloor) {
 }
 
 TEST(SimulatorLaws, TwiceTheBandwidthIsNeverSlowerAndOverlapNeverSlowerThanNone) {
-  Cluster fast = h100(256);
+  Cluster fast = h100(64);
   fast.nvlink_bytes_per_second *= 2;
   fast.nic_bytes_per_second *= 2;
-  const auto slow_network = nccl_network(h100(256));
+  const auto slow_network = nccl_network(h100(64));
   const auto fast_network = nccl_network(fast);
   for (const std::string& strategy : strategy_names()) {
-    for (const Mesh mesh : {Mesh{32, 8}, Mesh{64, 4}}) {
-      const double plain = run_on(h100(256), mesh, strategy, *slow_network).latency.iteration;
+    for (const Mesh mesh : {Mesh{8, 8}, Mesh{16, 4}}) {
+      const double plain = run_on(h100(64), mesh, strategy, *slow_network).latency.iteration;
       EXPECT_LE(run_on(fast, mesh, strategy, *fast_network).latency.iteration, plain) << strategy;
-      EXPECT_GE(run_on(h100(256), mesh, strategy, *slow_network, false).latency.iteration, plain) << strategy;
+      EXPECT_GE(run_on(h100(64), mesh, strategy, *slow_network, false).latency.iteration, plain) << strategy;
     }
   }
 }
 
 TEST(SimulatorLaws, PartsSumToTheStepAndClassesToTheRanks) {
-  const auto network = nccl_network(h100(256));
+  const auto network = nccl_network(h100(64));
   for (const std::string& strategy : strategy_names()) {
-    const Simulated run = run_on(h100(256), {32, 8}, strategy, *network);
+    const Simulated run = run_on(h100(64), {8, 8}, strategy, *network);
     EXPECT_NEAR(run.latency.compute + run.latency.exposed_communication + run.latency.waiting,
                 run.latency.optimizer_step, 1e-12);
     EXPECT_NEAR(run.latency.forward_backward + run.latency.optimizer_step, run.latency.iteration, 1e-12);
     int ranks = 0;
     for (const RankClass& own : run.timeline.classes) ranks += own.count;
-    EXPECT_EQ(ranks, 256) << strategy;
+    EXPECT_EQ(ranks, 64) << strategy;
   }
 }
 
 TEST(SimulatorLaws, RanksThatOwnAndHostAlikeShareAClass) {
   // qwen3-tiny over 16 ranks: at least eight of them own no matrix.
-  // in time.
   const Workload workload = make_workload(request_of("qwen3-tiny", {16, 1}, "static"));
   const std::vector<RankClass> classes = rank_classes(workload.plan, workload.model, workload.buffer);
   EXPECT_LT(classes.size(), 16u);
@@ -264,18 +264,18 @@ TEST(SimulatorLaws, RanksThatOwnAndHostAlikeShareAClass) {
 }
 
 TEST(SimulatorLaws, ThePeriodHasSettledAfterTheSecondIteration) {
-  const auto network = nccl_network(h100(256));
+  const auto network = nccl_network(h100(64));
   for (const std::string& strategy : strategy_names()) {
-    const WorkloadRequest request = request_of("qwen3-8b", {32, 8}, strategy);
+    const WorkloadRequest request = request_of("qwen3-8b", {8, 8}, strategy);
     const Workload workload = make_workload(request);
-    const Durations durations(request.config, workload, h100(256), *network, {}, {}, Uneven::per_owner);
+    const Durations durations(request.config, workload, h100(64), *network, {}, {}, Uneven::per_owner);
     const auto period = [&](int iterations) {
       const Timeline timeline = simulate(
           workload.plan, workload.model, workload.buffer,
           [&](const Action& action, int rank) { return durations.of(action, rank); }, iterations, true);
       return step_latency(timeline, workload.plan).iteration;
     };
-    EXPECT_NEAR(period(3) / period(6), 1, 1e-3) << strategy;
+    EXPECT_NEAR(period(2) / period(6), 1, 1e-3) << strategy;
   }
 }
 
@@ -283,32 +283,70 @@ TEST(SimulatorLaws, ThePeriodHasSettledAfterTheSecondIteration) {
 
 TEST(NcclNetwork, AnAllGatherInsideANodeIsLatencyPlusBytesOverNvlink) {
   // 1 GB over 8 GPUs, Simple: 8.4 + 7·3.4 = 32.2 µs, and 7/8 GB at 0.79·450 GB/s.
-  const auto network = nccl_network(h100(256));
+  const auto network = nccl_network(h100(64));
   const std::vector<double> shares(8, 1e9 / 8);
   EXPECT_NEAR(network->all_gather(shares, {8, 1}, Uneven::per_owner), 32.2e-6 + 0.875e9 / (0.79 * 450e9), 1e-12);
 }
 
 TEST(NcclNetwork, ASmallAllReduceTakesTheLowLatencyProtocol) {
   // 8 bytes over 8 GPUs, LL: 6.6 + 14·0.6 = 15 µs.
-  EXPECT_NEAR(nccl_network(h100(256))->all_reduce(8, {8, 1}), 15e-6, 1e-9);
+  EXPECT_NEAR(nccl_network(h100(64))->all_reduce(8, {8, 1}), 15e-6, 1e-9);
 }
 
 TEST(NcclNetwork, ADataParallelRingWithOneGpuANodeHasOneNic) {
   // 32 ranks on 32 nodes, 3.2 GB even: Simple, 8.4 + 31·14 = 442.4 µs, 31/32 of it at 0.923·50 GB/s.
-  const auto network = nccl_network(h100(256));
+  const auto network = nccl_network(h100(64));
   const std::vector<double> shares(32, 1e8);
   EXPECT_NEAR(network->reduce_scatter(shares, {32, 32}, Uneven::per_owner), 442.4e-6 + 3.1e9 / (0.923 * 50e9), 1e-12);
 }
 
 TEST(NcclNetwork, UnevenReduceScattersAddABaseForEachOwner) {
   // Shares 3, 0, 1 GB on 3 nodes: the ring fills in 2·14 µs; two reduces of 8.4 µs; 4 GB at the NIC's rate.
-  const auto network = nccl_network(h100(256));
+  const auto network = nccl_network(h100(64));
   const double rate = interpolate(find_cluster("h100-256").efficiency, 3) * 50e9;
   EXPECT_NEAR(network->reduce_scatter({3e9, 0, 1e9}, {3, 3}, Uneven::per_owner), (28 + 2 * 8.4) * 1e-6 + 4e9 / rate,
               1e-12);
   // Padded: 9 GB in even shares. Straight: the owner of 3 GB receives it twice.
   EXPECT_NEAR(network->reduce_scatter({3e9, 0, 1e9}, {3, 3}, Uneven::padded), (8.4 + 28) * 1e-6 + 6e9 / rate, 1e-12);
   EXPECT_NEAR(network->reduce_scatter({3e9, 0, 1e9}, {3, 3}, Uneven::send_recv), (8.4 + 14) * 1e-6 + 6e9 / rate, 1e-12);
+}
+
+TEST(NcclNetwork, LosesAtSmallSizesWhatTheMeasuredTableLoses) {
+  // aliyun/SimAI nic_ratio.csv, fraction of the nominal bandwidth of all-gather and reduce-scatter by bytes and nodes
+  // of 8. The clusters take its last row alone; the ring's latency must give the other rows. Reached: median 5 %; at 16
+  // MiB on 16 and more nodes the model is two to three times too fast, which no bucket of ours comes near.
+  const double kMi = 1 << 20;
+  const std::vector<std::pair<double, std::vector<double>>> table{
+      {16 * kMi, {.45, .32, .24, .13, .05, .044}},   {64 * kMi, {.65, .50, .53, .39, .21, .106}},
+      {128 * kMi, {.69, .67, .67, .54, .38, .205}},  {256 * kMi, {.73, .85, .77, .69, .57, .387}},
+      {512 * kMi, {.76, .89, .85, .78, .73, .562}},  {1024 * kMi, {.77, .92, .93, .90, .76, .74}},
+      {4096 * kMi, {.79, .95, .95, .95, .95, .923}},
+  };
+  const Cluster cluster = find_cluster("h100-256");
+  const auto network = nccl_network(cluster);
+  std::vector<double> errors;
+  for (const auto& [bytes, fractions] : table) {
+    for (std::size_t column = 0; column < fractions.size(); ++column) {
+      const int nodes = 1 << column;
+      const int ranks = 8 * nodes;
+      const std::vector<double> shares(ranks, bytes / ranks);
+      const double nominal = nodes == 1 ? cluster.nvlink_bytes_per_second : 8 * cluster.nic_bytes_per_second;
+      const double ideal = bytes * (ranks - 1) / ranks / nominal;
+      errors.push_back(
+          std::abs(ideal / network->all_gather(shares, {ranks, nodes}, Uneven::per_owner) / fractions[column] - 1));
+    }
+  }
+  std::nth_element(errors.begin(), errors.begin() + errors.size() / 2, errors.end());
+  EXPECT_LT(errors[errors.size() / 2], 0.06);
+}
+
+TEST(ProductRate, IsInterpolatedBySizeOrTakenFromTheNearestShape) {
+  const std::vector<ProductRate> cubes{{1, 1, 1, 10}, {100, 100, 100, 30}};
+  EXPECT_NEAR(product_rate(cubes, 10, 10, 10), 20, 1e-12);
+  EXPECT_NEAR(product_rate(cubes, 1, 10, 100), 20, 1e-12);
+  const std::vector<ProductRate> shapes{{64, 64, 64, 1}, {64, 64, 4096, 2}, {4096, 64, 64, 3}};
+  EXPECT_EQ(product_rate(shapes, 70, 60, 3000), 2);
+  EXPECT_EQ(product_rate(shapes, 3000, 60, 70), 3);
 }
 
 TEST(CommunicationGroup, OfDataParallelRanksSpansTheNodes) {
@@ -325,6 +363,21 @@ TEST(Interpolation, IsLinearInTheLogarithmAndFlatBeyondTheEnds) {
   EXPECT_EQ(interpolate(points, 0.1), 10);
   EXPECT_NEAR(interpolate(points, 10), 20, 1e-12);
   EXPECT_EQ(interpolate(points, 1e6), 30);
+}
+
+TEST(StepRecord, SaysWhatTheReadmesTableSays) {
+  std::ifstream readme(project_folder() / "README.md");
+  const std::string text(std::istreambuf_iterator<char>(readme), {});
+  for (const std::string strategy : {"synchronous", "layerwise", "layerwise-lpt", "static", "canzona"}) {
+    std::string row = strategy == "canzona" ? "| **canzona** |" : "| " + strategy + " |";
+    for (const char* model : {"qwen3-8b", "qwen3-32b"}) {
+      const StepLatency latency = simulate_point({request_of(model, {32, 8}, strategy), DType::fp32},
+                                                 {find_cluster("h100-256"), {}, Uneven::per_owner, true})
+                                      .latency;
+      row += fmt::format(" {:.2f} | {:.2f} |", latency.optimizer_step * 1e3, latency.iteration * 1e3);
+    }
+    EXPECT_NE(text.find(row), std::string::npos) << row;
+  }
 }
 
 TEST(StepRecord, OfEqualInputsIsEqualByteByByte) {
