@@ -90,6 +90,9 @@ def main():
     parser.add_argument("--model", default="qwen3-32b", help="of step_timeline.svg (default: %(default)s)")
     arguments = parser.parse_args()
     records = read_records(arguments.records, arguments.optimizer, "simulated")
+    settings = {(record["cluster"], mesh_of(record)) for record in records}
+    if len(settings) != 1:
+        sys.exit(f"{arguments.records}: {len(settings)} clusters and meshes, allowed: records of one")
     latency(records, arguments.output / "step_latency.svg")
     timeline(records, arguments.output / "step_timeline.svg", arguments.model)
 

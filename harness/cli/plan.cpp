@@ -64,12 +64,9 @@ int run(const PlanArguments& arguments) {
   std::vector<Workload> workloads;
   for (const Point& point : points) workloads.push_back(make_workload(point.request));
 
-  const auto open = [](const std::string& path, const char* option) {
-    return path.empty() ? nullptr : std::make_unique<OutputFile>(path, option);
-  };
-  const auto json = open(arguments.json, "--json");
-  const auto plan_file = open(arguments.write_plan, "--write-plan");
-  const auto schedule_file = open(arguments.write_schedule, "--write-schedule");
+  const auto json = open_output(arguments.json, "--json");
+  const auto plan_file = open_output(arguments.write_plan, "--write-plan");
+  const auto schedule_file = open_output(arguments.write_schedule, "--write-schedule");
 
   std::vector<ordered_json> records;
   for (std::size_t index = 0; index < points.size(); ++index)

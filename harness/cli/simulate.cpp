@@ -44,19 +44,16 @@ int run(const SimulateArguments& arguments) {
   const SimulationSettings settings = simulation_of(arguments);
   if (!arguments.trace.empty() && points.size() != 1)
     throw InputError("", "--strategy", "'all'", "one strategy where a trace is written");
-  if (arguments.trace == "-" && arguments.json == "-")
-    throw InputError("", "-", "given to several options", "standard output for one of --json, --trace");
+  if (!arguments.trace.empty() && arguments.trace == arguments.json)
+    throw InputError("", "--trace", "'" + arguments.trace + "', like --json", "another file");
   const std::vector<ordered_json> records = step_records(points, settings);
   std::string trace;
   if (!arguments.trace.empty()) {
     const SimulatedPoint simulated = simulate_point(points.front(), settings);
     trace = text_of(trace_of(simulated.timeline, simulated.workload.plan));
   }
-  const auto open = [](const std::string& path, const char* option) {
-    return path.empty() ? nullptr : std::make_unique<OutputFile>(path, option);
-  };
-  const auto json = open(arguments.json, "--json");
-  const auto trace_file = open(arguments.trace, "--trace");
+  const auto json = open_output(arguments.json, "--json");
+  const auto trace_file = open_output(arguments.trace, "--trace");
   if (trace_file) trace_file->commit(trace);
   if (json) json->commit(text_of(records.size() == 1 ? records.front() : ordered_json(records), 2));
   if (arguments.json != "-" && arguments.trace != "-")

@@ -107,8 +107,7 @@ void print(const std::vector<CaseResult>& results, std::size_t failed) {
 
 int run(const VerifyArguments& arguments) {
   const VerifyRequest request = request_of(arguments);
-  std::unique_ptr<OutputFile> json;
-  if (!arguments.json.empty()) json = std::make_unique<OutputFile>(arguments.json, "--json");
+  const auto json = open_output(arguments.json, "--json");
   std::vector<CaseResult> results;
   {
     Progress progress("verify", count_cases(request));

@@ -87,7 +87,13 @@ Experiment read_experiment(const std::filesystem::path& path) {
   within(path.string(), [&] {
     strategies = names_in(Strategies::instance(), strategies);
     optimizers = names_in(reference::Optimizers::instance(), optimizers);
-    for (const std::string& cluster : clusters) experiment.simulations.push_back({find_cluster(cluster), training});
+    std::set<std::string> cluster_names;
+    for (const std::string& name : clusters) {
+      experiment.simulations.push_back({find_cluster(name), training});
+      const std::string& own = experiment.simulations.back().cluster.name;
+      if (!cluster_names.insert(own).second)
+        throw InputError("", "the cluster", "'" + own + "' twice", "each name once");
+    }
     for (const auto& [dp, tp] : sizes) {
       const Mesh mesh = make_mesh(dp, tp);
       for (const SimulationSettings& simulation : experiment.simulations) require_fitting(mesh, simulation.cluster);

@@ -61,8 +61,20 @@ std::vector<std::string> TomlTable::texts(const std::string& key) {
 }
 
 std::vector<double> TomlTable::numbers(const std::string& key, double low, double high) {
+  return numbers_of(key, at(key, "a list of numbers"), low, high);
+}
+
+std::vector<std::vector<double>> TomlTable::rows(const std::string& key, double low, double high) {
+  const toml::node& node = at(key, "a list of lists of numbers");
+  if (!node.is_array() || node.as_array()->empty()) reject(key, node, "a list of lists of numbers, not empty");
+  std::vector<std::vector<double>> rows;
+  for (const toml::node& row : *node.as_array()) rows.push_back(numbers_of(key, row, low, high));
+  return rows;
+}
+
+std::vector<double> TomlTable::numbers_of(const std::string& key, const toml::node& node, double low,
+                                          double high) const {
   const std::string allowed = "a list, not empty, of " + allowed_values(NumberOption{low, high}) + " each";
-  const toml::node& node = at(key, "a list of numbers");
   if (!node.is_array() || node.as_array()->empty()) reject(key, node, allowed);
   std::vector<double> values;
   for (const toml::node& element : *node.as_array()) {

@@ -24,6 +24,7 @@ class TomlTable {
   std::int64_t integer(const std::string& key, std::int64_t low, std::int64_t high);
   std::vector<std::string> texts(const std::string& key);
   std::vector<double> numbers(const std::string& key, double low, double high);
+  std::vector<std::vector<double>> rows(const std::string& key, double low, double high);
   TomlTable table(const std::string& key);
   std::vector<TomlTable> tables(const std::string& key);
 
@@ -33,6 +34,7 @@ class TomlTable {
   const std::string& origin() const { return origin_; }
 
  private:
+  std::vector<double> numbers_of(const std::string& key, const toml::node& node, double low, double high) const;
   const toml::node& at(const std::string& key, const char* allowed);
   [[noreturn]] void reject(const std::string& key, const toml::node& value, const std::string& allowed) const;
 

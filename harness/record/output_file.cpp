@@ -72,6 +72,10 @@ void OutputFile::write(const fs::path& place, const std::string& text) const {
   if (!file) reject(option_, path_, std::strerror(errno));
 }
 
+std::unique_ptr<OutputFile> open_output(const std::string& path, const std::string& option) {
+  return path.empty() ? nullptr : std::make_unique<OutputFile>(path, option);
+}
+
 std::string text_of(const nlohmann::ordered_json& json, int indent) {
   return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

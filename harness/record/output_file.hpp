@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -29,6 +30,9 @@ class OutputFile {
   std::filesystem::path temporary_;  ///< empty where there is none
   std::string option_;
 };
+
+/// The file for `option`; none where its value is empty.
+std::unique_ptr<OutputFile> open_output(const std::string& path, const std::string& option);
 
 /// A record as text, ending in a newline; bytes that are no UTF-8 are replaced.
 std::string text_of(const nlohmann::ordered_json& json, int indent = -1);

@@ -18,16 +18,7 @@ using nlohmann::ordered_json;
 constexpr int kIterations = 2;
 constexpr const char* kBaselines[] = {"synchronous", "layerwise"};
 
-std::string name_of(Uneven way) {
-  switch (way) {
-    case Uneven::per_owner: return "per-owner";
-    case Uneven::padded: return "padded";
-    case Uneven::send_recv: return "send-recv";
-  }
-  throw Error("no such way");
-}
-
-/// The steps of the rank that computes longest, from the end of the step before.
+/// What the rank whose last matrix update ends last does, from the end of the step before to the end of this.
 ordered_json slowest_rank(const SimulatedPoint& simulated) {
   const Timeline& timeline = simulated.timeline;
   const std::size_t last = timeline.steps.front().size() - 1;
@@ -43,15 +34,19 @@ ordered_json slowest_rank(const SimulatedPoint& simulated) {
       }
     }
   }
+  const Nanoseconds end = step_end(timeline, simulated.workload.plan, static_cast<int>(last));
   ordered_json steps = ordered_json::array();
-  for (std::size_t index = 0; index < timeline.schedules[slowest].steps.size(); ++index) {
-    const Step& step = timeline.schedules[slowest].steps[index];
-    const Interval& interval = timeline.steps[slowest][last][index];
-    const std::string name = describe(step.action);
-    steps.push_back({{"name", name.substr(0, name.find('('))},
-                     {"stream", std::string(canzona::name_of(step.stream))},
-                     {"begin", static_cast<double>(interval.begin - origin) * 1e-9},
-                     {"end", static_cast<double>(interval.end - origin) * 1e-9}});
+  for (const std::size_t iteration : {last - 1, last}) {
+    for (std::size_t index = 0; index < timeline.schedules[slowest].steps.size(); ++index) {
+      const Step& step = timeline.schedules[slowest].steps[index];
+      const Interval& interval = timeline.steps[slowest][iteration][index];
+      if (interval.end <= origin || interval.begin >= end) continue;
+      const std::string name = describe(step.action);
+      steps.push_back({{"name", name.substr(0, name.find('('))},
+                       {"stream", std::string(canzona::name_of(step.stream))},
+                       {"begin", static_cast<double>(std::max(interval.begin, origin) - origin) * 1e-9},
+                       {"end", static_cast<double>(std::min(interval.end, end) - origin) * 1e-9}});
+    }
   }
   return {{"rank", timeline.classes[slowest].representative}, {"steps", std::move(steps)}};
 }
@@ -70,6 +65,9 @@ ordered_json record_of(const Point& point, const SimulationSettings& settings, c
   json["strategy"] = point.request.strategy;
   json["optimizer"] = point.request.optimizer;
   json["settings"] = {{"network", "nccl"},
+                      {"gpu", settings.cluster.gpu.name},
+                      {"nvlink_bytes_per_second", settings.cluster.nvlink_bytes_per_second},
+                      {"nic_bytes_per_second", settings.cluster.nic_bytes_per_second},
                       {"tokens_per_gpu", settings.training.tokens},
                       {"sequence", settings.training.sequence},
                       {"gradient_dtype", name_of(point.gradient)},

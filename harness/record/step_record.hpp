@@ -19,12 +19,12 @@ struct SimulatedPoint {
 /// Throws InputError when the mesh is not the cluster's size.
 SimulatedPoint simulate_point(const Point& point, const SimulationSettings& settings);
 
-/// Records of kind "simulated", one a point. All points share model, mesh and optimizer; `baselines` holds the
-/// latencies of synchronous and layerwise under the same settings, against which the speed-ups are taken. Keys:
-/// provenance, kind, model, cluster, mesh, strategy, optimizer, settings, seconds {forward_backward, optimizer_step,
-/// iteration}, parts of the optimizer step {compute, exposed_communication, waiting}, speedup {baseline:
-/// {optimizer_step, iteration}}, balance {dp, gpu, gpu_bound}, timeline of the last rank to finish computing {rank,
-/// steps [{name, stream, begin, end}]} in seconds from the end of the step before.
+/// Records of kind "simulated", one a point; the points share model, mesh and optimizer. Speed-ups are over synchronous
+/// and layerwise under the same settings, which are simulated besides. Keys: provenance, kind, model, cluster, mesh,
+/// strategy, optimizer, settings, seconds {forward_backward, optimizer_step, iteration}, parts of the optimizer step
+/// {compute, exposed_communication, waiting}, speedup {baseline: {optimizer_step, iteration}}, balance {dp, gpu,
+/// gpu_bound}, timeline {rank, steps [{name, stream, begin, end}]} of the rank that ends its last matrix update last,
+/// in seconds from the end of the step before: every step that lies in the iteration, gathers begun before it included.
 std::vector<nlohmann::ordered_json> step_records(const std::vector<Point>& points, const SimulationSettings& settings);
 
 }  // namespace canzona::harness

@@ -9,6 +9,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
+std::string mesh_name(const ordered_json& record) {
+  return fmt::format("dp {} × tp {}", record["mesh"]["dp"].get<int>(), record["mesh"]["tp"].get<int>());
+}
 std::string milli(const ordered_json& seconds) { return fmt::format("{:.2f}", seconds.get<double>() * 1e3); }
 std::string times(const ordered_json& ratio) { return fmt::format("{:.2f}×", ratio.get<double>()); }
 
@@ -21,8 +24,9 @@ Table headline_table(const std::vector<ordered_json>& records, const Table& publ
     if (record["strategy"] != "canzona") continue;
     for (const auto& [baseline, ratio] : record["speedup"].items()) {
       table.rows.push_back(
-          {fmt::format("{} on {}", record["model"].get<std::string>(), record["cluster"].get<std::string>()), baseline,
-           times(ratio["optimizer_step"]), times(ratio["iteration"]), "–"});
+          {fmt::format("{}, {}, {}, {}", record["model"].get<std::string>(), record["optimizer"].get<std::string>(),
+                       record["cluster"].get<std::string>(), mesh_name(record)),
+           baseline, times(ratio["optimizer_step"]), times(ratio["iteration"]), "–"});
     }
   }
   for (const auto& row : published.rows) {
@@ -53,12 +57,11 @@ Table step_table(const std::vector<ordered_json>& records) {
                    {"iteration over layerwise", kind}};
   for (const ordered_json& record : records) {
     table.rows.push_back(
-        {record["model"], record["cluster"],
-         fmt::format("dp {} × tp {}", record["mesh"]["dp"].get<int>(), record["mesh"]["tp"].get<int>()),
-         record["strategy"], record["optimizer"], milli(record["seconds"]["forward_backward"]),
-         milli(record["seconds"]["optimizer_step"]), milli(record["parts"]["compute"]),
-         milli(record["parts"]["exposed_communication"]), milli(record["parts"]["waiting"]),
-         milli(record["seconds"]["iteration"]), times(record["speedup"]["synchronous"]["optimizer_step"]),
+        {record["model"], record["cluster"], mesh_name(record), record["strategy"], record["optimizer"],
+         milli(record["seconds"]["forward_backward"]), milli(record["seconds"]["optimizer_step"]),
+         milli(record["parts"]["compute"]), milli(record["parts"]["exposed_communication"]),
+         milli(record["parts"]["waiting"]), milli(record["seconds"]["iteration"]),
+         times(record["speedup"]["synchronous"]["optimizer_step"]),
          times(record["speedup"]["synchronous"]["iteration"]), times(record["speedup"]["layerwise"]["optimizer_step"]),
          times(record["speedup"]["layerwise"]["iteration"])});
   }

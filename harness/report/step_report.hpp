@@ -10,7 +10,7 @@
 
 namespace canzona::harness {
 
-/// The report's part on one experiment: what its columns mean, a table per cluster and model, its figures, and the
+/// The report's part on one experiment: what its columns mean, its table, its figures, and the
 /// speed-ups beside the published ones.
 std::string step_report(const Experiment& experiment, const std::vector<nlohmann::ordered_json>& records,
                         const Table& published);

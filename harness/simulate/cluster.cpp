@@ -17,11 +17,16 @@ namespace {
 constexpr double kTiny = 1e-12;
 constexpr double kHuge = 1e18;
 
+/// A figure without its source is refused.
+void source_of(TomlTable& table) {
+  if (table.text("source").empty()) throw InputError(table.origin(), "'source'", "''", "where the figure comes from");
+}
+
 /// { value = …, source = "…" }
 double sourced(TomlTable& table, const std::string& key, double low, double high) {
   TomlTable figure = table.table(key);
   const double value = figure.number("value", low, high);
-  (void)figure.text("source");
+  source_of(figure);
   figure.finish();
   return value;
 }
@@ -36,19 +41,31 @@ void require_ascending(const std::string& origin, const std::string& key,
   }
 }
 
-std::vector<std::pair<double, double>> read_efficiency(TomlTable table) {
+/// nodes, bytes, and a row of fractions for each of bytes.
+auto read_efficiency(TomlTable table) {
   const std::vector<double> nodes = table.numbers("nodes", 1, kMostRanks);
-  const std::vector<double> fractions = table.numbers("fraction", kTiny, 1);
-  (void)table.text("source");
+  const std::vector<double> bytes = table.numbers("bytes", 1, kHuge);
+  const std::vector<std::vector<double>> rows = table.rows("fraction", kTiny, 1);
+  source_of(table);
   table.finish();
-  if (nodes.size() != fractions.size()) {
-    throw InputError(table.origin(), "'fraction'", fmt::format("{} values", fractions.size()),
-                     fmt::format("one for each of 'nodes' ({})", nodes.size()));
+  const auto require_size = [&](std::size_t size, const std::vector<double>& keys, const char* name) {
+    if (size != keys.size()) {
+      throw InputError(table.origin(), "'fraction'", fmt::format("a table with {} values", size),
+                       fmt::format("one for each of '{}' ({})", name, keys.size()));
+    }
+  };
+  require_size(rows.size(), bytes, "bytes");
+  decltype(Cluster::efficiency) efficiency;
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    require_size(rows[row].size(), nodes, "nodes");
+    auto& [size, points] = efficiency.emplace_back(bytes[row], std::vector<std::pair<double, double>>{});
+    for (std::size_t column = 0; column < nodes.size(); ++column) points.emplace_back(nodes[column], rows[row][column]);
+    require_ascending(table.origin(), "nodes", points);
+    if (row > 0 && size <= bytes[row - 1]) {
+      throw InputError(table.origin(), "'bytes'", fmt::format("{} after {}", size, bytes[row - 1]), "ascending values");
+    }
   }
-  std::vector<std::pair<double, double>> points;
-  for (std::size_t index = 0; index < nodes.size(); ++index) points.emplace_back(nodes[index], fractions[index]);
-  require_ascending(table.origin(), "nodes", points);
-  return points;
+  return efficiency;
 }
 
 bool is_cube(const ProductRate& rate) { return rate.m == rate.n && rate.n == rate.k; }
@@ -64,12 +81,20 @@ ProductRate read_product(TomlTable& product) {
     rate.k = product.number("k", 1, kHuge);
   }
   rate.flops_per_second = product.number("teraflops", kTiny, 1e9) * 1e12;
-  (void)product.text("source");
+  source_of(product);
   product.finish();
   return rate;
 }
 
 }  // namespace
+
+double Cluster::efficiency_at(double bytes, double nodes) const {
+  std::vector<std::pair<double, double>> by_bytes;
+  for (const auto& [size, by_nodes] : efficiency) by_bytes.emplace_back(size, interpolate(by_nodes, nodes));
+  return interpolate(by_bytes, bytes);
+}
+
+double Cluster::efficiency_of_large(double nodes) const { return interpolate(efficiency.back().second, nodes); }
 
 double ProductRate::size() const { return std::cbrt(m * n * k); }
 
@@ -95,6 +120,11 @@ Cluster read_cluster(const std::filesystem::path& path) {
   cluster.gpus = static_cast<int>(file.integer("gpus", 1, kMostRanks));
   cluster.gpus_per_node = static_cast<int>(file.integer("gpus_per_node", 1, kMostRanks));
 
+  if (cluster.gpus % cluster.gpus_per_node != 0) {
+    throw InputError(path.string(), "'gpus_per_node'", std::to_string(cluster.gpus_per_node),
+                     fmt::format("a divisor of 'gpus' ({})", cluster.gpus));
+  }
+
   TomlTable gpu = file.table("gpu");
   cluster.gpu.name = gpu.text("name");
   cluster.gpu.memory_bytes_per_second = sourced(gpu, "memory_bytes_per_second", 1, kHuge);
@@ -109,6 +139,11 @@ Cluster read_cluster(const std::filesystem::path& path) {
 
   for (TomlTable& product : file.tables("gemm")) cluster.gpu.product_rates.push_back(read_product(product));
   const auto& rates = cluster.gpu.product_rates;
+  const auto cubes = std::count_if(rates.begin(), rates.end(), is_cube);
+  if (cubes != 0 && static_cast<std::size_t>(cubes) != rates.size()) {
+    throw InputError(path.string(), "'gemm'", "cubes and other shapes together",
+                     "all with 'size', or all with 'm', 'n', 'k'");
+  }
   for (std::size_t index = 1; index < rates.size(); ++index) {
     if (rates[index].size() < rates[index - 1].size() ||
         (is_cube(rates[index]) && rates[index].size() == rates[index - 1].size())) {

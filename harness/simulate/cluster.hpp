@@ -32,8 +32,13 @@ struct Cluster {
   Gpu gpu;
   double nvlink_bytes_per_second = 0;  ///< one way, per GPU
   double nic_bytes_per_second = 0;     ///< one way, per GPU
-  /// Fraction of the nominal bandwidth that a large collective reaches, by number of nodes, ascending.
-  std::vector<std::pair<double, double>> efficiency;
+  /// Fraction of the nominal bandwidth that a collective over all GPUs of its nodes reaches: for each size in bytes,
+  /// ascending, by number of nodes, ascending.
+  std::vector<std::pair<double, std::vector<std::pair<double, double>>>> efficiency;
+
+  /// Interpolated in both logarithms; the nearest row and column beyond the table.
+  double efficiency_at(double bytes, double nodes) const;
+  double efficiency_of_large(double nodes) const;
 };
 
 /// FLOP/s of a product. Where every rate is of a cube (published tables give one size), they are interpolated by size;

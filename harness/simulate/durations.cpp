@@ -21,7 +21,13 @@ constexpr double kAttentionBackward = 2.5;
 
 }  // namespace
 
-Nanoseconds nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
+Nanoseconds nanoseconds(double seconds) {
+  constexpr double kLongest = 1e5;  // a day: sums of ten thousand such steps still fit 64 bits
+  if (!(seconds <= kLongest)) {
+    throw InputError("", "a simulated step", fmt::format("{:.3g} s", seconds), fmt::format("at most {} s", kLongest));
+  }
+  return std::llround(seconds * 1e9);
+}
 
 void require_fitting(const Mesh& mesh, const Cluster& cluster) {
   if (mesh.ranks() != cluster.gpus) {

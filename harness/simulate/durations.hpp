@@ -67,6 +67,7 @@ class Durations {
   std::vector<Nanoseconds> gathers_;
 };
 
+/// Rounded. Throws InputError when a step would take more than a day.
 Nanoseconds nanoseconds(double seconds);
 
 }  // namespace canzona::harness

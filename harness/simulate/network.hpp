@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "harness/simulate/cluster.hpp"
@@ -23,6 +24,8 @@ CommunicationGroup tp_group(const Mesh& mesh, int gpus_per_node);
 
 /// How collectives of uneven shares are made of those that NCCL has.
 enum class Uneven { per_owner, padded, send_recv };
+
+std::string_view name_of(Uneven way);
 
 /// Throws InputError unless `name` is per-owner, padded or send-recv.
 Uneven parse_uneven(const std::string& name);
@@ -45,8 +48,8 @@ class Network {
 };
 
 /// NCCL's own model (nccl 2.30.7, src/graph/tuning.cc): seconds = latency + bytes ÷ bandwidth along a ring, the fastest
-/// of the LL, LL128 and Simple protocols; nominal bandwidth times the efficiency that the cluster states for that many
-/// nodes.
+/// of the LL, LL128 and Simple protocols; never faster than the efficiency that the cluster states for that size and
+/// number of nodes. Rings only: NCCL would take a tree for some all-reduces and save a few per cent of them.
 std::unique_ptr<Network> nccl_network(const Cluster& cluster);
 
 /// No latency, no end of bandwidth: what is left is computation.

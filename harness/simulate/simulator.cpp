@@ -31,8 +31,10 @@ std::vector<std::int64_t> signature(const Plan& plan, const Model& model, const 
   for (const MicroGroup& group : plan.groups_of(dp_rank)) {
     numbers.push_back(-1);
     for (const HostedMatrix& member : group.members) {
-      const Shape shape = model.parameters[member.parameter].shape;
-      numbers.insert(numbers.end(), {shape.rows, shape.cols, buffer.bucket_of(member.parameter), member.host});
+      const Parameter& parameter = model.parameters[member.parameter];
+      numbers.insert(numbers.end(), {buffer.slot_of(member.parameter).elements.size(), parameter.shape.cols,
+                                     buffer.bucket_of(member.parameter), member.host});
+      for (const Block& block : parameter.blocks) numbers.push_back(block.row_count());
     }
   }
   return numbers;

@@ -285,8 +285,11 @@ TEST_F(Command, SimulateRefusesClustersThatDoNotFitOrAreSpoilt) {
   spoilt("{ value = 450e9", "{ value = -450e9", {"nvlink_bytes_per_second", "'value' is -450000000000"});
   spoilt("teraflops = 753", "", {"gemm 2", "'teraflops' is missing"});
   spoilt("0.95, 0.923]", "0.95]", {"efficiency", "5 values", "'nodes' (6)"});
+  spoilt("1073741824, 4294967296]", "1073741824]", {"efficiency", "7 values", "'bytes' (6)"});
+  spoilt("gpus_per_node = 8", "gpus_per_node = 6", {"'gpus_per_node' is 6", "a divisor of 'gpus' (256)"});
+  spoilt("source = \"aliyun/SimAI nic_ratio.csv\"", "source = ''", {"'source'", "where the figure comes from"});
   spoilt("size = 8192", "size = 1024", {"gemm", "1024 after 2048", "ascending"});
-  spoilt("fraction = [0.79", "fraction = [nan", {"fraction"});
+  spoilt("[0.79,", "[nan,", {"fraction"});
   spoilt("gpus = 256", "gpus = 256\ncolour = 'red'", {"'colour'", "unknown"});
   spoilt("source = \"H100 fp16, triton #2339\"", "", {"gemm 1", "'source' is missing"});
 }
