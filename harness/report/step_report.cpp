@@ -81,11 +81,11 @@ std::string step_report(const Experiment& experiment, const std::vector<ordered_
       "to the last "
       "weight applied, plus the gathering of parameters where a strategy blocks on it. Compute, communication "
       "(exposed) and waiting "
-      "are parts of the optimizer step in ms, averaged over all GPUs.\n\n{}",
+      "are parts of the optimizer step in ms, averaged over all GPUs. All rows: {}.\n\n{}",
       experiment.title, experiment.name, settings["network"].get<std::string>(),
       settings["tokens_per_gpu"].get<std::int64_t>(), settings["sequence"].get<std::int64_t>(),
       settings["gradient_dtype"].get<std::string>(), settings["uneven"].get<std::string>(),
-      to_markdown(without_constant_names(step_table(records))));
+      constant_names(step_table(records)), to_markdown(without_constant_names(step_table(records))));
   for (const std::string& remark : experiment.remarks) text += "\n" + remark + "\n";
   text += "\nCanzona's speed-ups beside the published ones:\n\n" + to_markdown(headline_table(records, published));
   for (const Figure& figure : experiment.figures) {

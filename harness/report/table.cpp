@@ -28,19 +28,33 @@ std::string quoted(const std::string& field) {
   return text + "\"";
 }
 
+/// Whether a column names the row and says the same in every one of several.
+bool is_constant_name(const Table& table, std::size_t column) {
+  const auto same = [&](const std::vector<std::string>& row) { return row[column] == table.rows.front()[column]; };
+  return !is_figure(table.columns[column]) && table.rows.size() > 1 &&
+         std::all_of(table.rows.begin(), table.rows.end(), same);
+}
+
 }  // namespace
 
 Table without_constant_names(const Table& table) {
   Table shorter;
   shorter.rows.resize(table.rows.size());
   for (std::size_t column = 0; column < table.columns.size(); ++column) {
-    const auto same = [&](const std::vector<std::string>& row) { return row[column] == table.rows.front()[column]; };
-    const bool constant = table.rows.size() > 1 && std::all_of(table.rows.begin(), table.rows.end(), same);
-    if (constant && !is_figure(table.columns[column])) continue;
+    if (is_constant_name(table, column)) continue;
     shorter.columns.push_back(table.columns[column]);
     for (std::size_t row = 0; row < table.rows.size(); ++row) shorter.rows[row].push_back(table.rows[row][column]);
   }
   return shorter;
+}
+
+std::string constant_names(const Table& table) {
+  std::string text;
+  for (std::size_t column = 0; column < table.columns.size(); ++column) {
+    if (!is_constant_name(table, column)) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", table.columns[column].title, table.rows.front()[column]);
+  }
+  return text;
 }
 
 std::string to_text(const Table& table) {

@@ -21,6 +21,9 @@ struct Table {
 /// The table without the columns that name a row and say the same in every row.
 Table without_constant_names(const Table& table);
 
+/// What those columns say: "mesh dp 32 × tp 8, optimizer muon".
+std::string constant_names(const Table& table);
+
 /// Aligned columns for a terminal; the kind stands under each title.
 std::string to_text(const Table& table);
 std::string to_markdown(const Table& table);

@@ -19,6 +19,7 @@ TEST(Table, WithoutConstantNamesKeepsFiguresAndNamesThatVary) {
   const Table table{{{"model", ""}, {"mesh", ""}, {"figure", "computed"}}, {{"a", "m", "1"}, {"b", "m", "1"}}};
   const Table shorter = without_constant_names(table);
   EXPECT_EQ(shorter.columns.size(), 2u);
+  EXPECT_EQ(constant_names(table), "mesh m");
   EXPECT_EQ(shorter.rows, (std::vector<std::vector<std::string>>{{"a", "1"}, {"b", "1"}}));
 }
 
