@@ -68,6 +68,7 @@ struct Unit {
   std::vector<int> waits_same;  // how many dependencies
   std::vector<int> waits_previous;
   std::vector<int> place;  // of a step among those of its stream
+  std::array<int, kStreams> length;
 };
 
 Unit make_unit(const Schedule& schedule, int rank, const DurationOf& duration_of, bool overlap) {
@@ -98,8 +99,13 @@ Unit make_unit(const Schedule& schedule, int rank, const DurationOf& duration_of
   std::vector<int> waits_same(count, 0), waits_previous(count, 0);
   for (const auto& [from, to] : same) ++waits_same[to];
   for (const auto& [from, to] : next) ++waits_previous[to];
-  return {std::move(durations),  Edges(count, same),        Edges(count, next),
-          std::move(waits_same), std::move(waits_previous), std::move(place)};
+  return {std::move(durations),
+          Edges(count, same),
+          Edges(count, next),
+          std::move(waits_same),
+          std::move(waits_previous),
+          std::move(place),
+          length};
 }
 
 /// The run itself: steps become ready, collectives gather their ranks, ends are events in a queue.
@@ -117,9 +123,12 @@ class Simulation {
           counts[step] += units_[unit].waits_previous[step];
       }
       total_ += static_cast<std::int64_t>(steps) * iterations;
-      const RankClass& own = timeline_.classes[unit];
-      ++members_[{Stream::dp, own.tp_class}];
-      ++members_[{Stream::tp, own.dp_class}];
+      for (const Stream stream : {Stream::dp, Stream::tp}) {
+        Group& group = group_of(static_cast<int>(unit), stream);
+        ++group.members;
+        group.length = std::max(group.length, units_[unit].length[static_cast<std::size_t>(stream)]);
+        group.gatherings.resize(static_cast<std::size_t>(group.length) * iterations);
+      }
     }
   }
 
@@ -147,10 +156,15 @@ class Simulation {
     int iteration;
     int step;
   };
-  /// A collective is known by its stream, its group, its iteration and its place on the stream.
   struct Gathering {
     std::vector<Place> present;
     Nanoseconds last = 0;
+  };
+  /// The classes that communicate with each other on a stream, and their collectives by iteration and place on it.
+  struct Group {
+    int members = 0;
+    int length = 0;
+    std::vector<Gathering> gatherings;
   };
   /// The end of a step, or of a collective on all of its ranks.
   struct Event {
@@ -163,6 +177,15 @@ class Simulation {
     }
   };
 
+  /// The group with which a class communicates on a stream.
+  Group& group_of(int unit, Stream stream) {
+    const RankClass& own = timeline_.classes[unit];
+    auto& groups = stream == Stream::dp ? dp_groups_ : tp_groups_;
+    const std::size_t index = stream == Stream::dp ? own.tp_class : own.dp_class;
+    if (index >= groups.size()) groups.resize(index + 1);
+    return groups[index];
+  }
+
   Interval& at(const Place& place) { return timeline_.steps[place.unit][place.iteration][place.step]; }
 
   void become_ready(const Place& place) {
@@ -173,12 +196,11 @@ class Simulation {
       events_.push({at(place).ready + unit.durations[place.step], number_++, place, nullptr});
       return;
     }
-    const RankClass& own = timeline_.classes[place.unit];
-    const int group = step.stream == Stream::dp ? own.tp_class : own.dp_class;
-    Gathering& gathering = gatherings_[{static_cast<int>(step.stream), group, place.iteration, unit.place[place.step]}];
+    Group& group = group_of(place.unit, step.stream);
+    Gathering& gathering = group.gatherings[place.iteration * group.length + unit.place[place.step]];
     gathering.present.push_back(place);
     gathering.last = std::max(gathering.last, at(place).ready);
-    if (static_cast<int>(gathering.present.size()) < members_.at({step.stream, group})) return;
+    if (static_cast<int>(gathering.present.size()) < group.members) return;
     for (const Place& member : gathering.present) at(member).begin = gathering.last;
     events_.push({gathering.last + unit.durations[place.step], number_++, place, &gathering});
   }
@@ -201,8 +223,8 @@ class Simulation {
   std::vector<Unit> units_;
   int iterations_;
   std::vector<std::vector<std::vector<int>>> remaining_;  // by unit, iteration, step
-  std::map<std::pair<Stream, int>, int> members_;         // classes in a group
-  std::map<std::array<int, 4>, Gathering> gatherings_;
+  std::vector<Group> dp_groups_;                          // by TP class
+  std::vector<Group> tp_groups_;                          // by DP class
   std::priority_queue<Event> events_;
   std::int64_t number_ = 0;
   std::int64_t finished_ = 0;
