@@ -4,6 +4,7 @@
 
 #include "harness/experiment/paths.hpp"
 #include "reference/core/error.hpp"
+#include "reference/model/split.hpp"
 #include "reference/strategies/strategy.hpp"
 
 namespace canzona::harness {
@@ -92,6 +93,19 @@ void add_common(CLI::App& command, CommonArguments& arguments) {
       ->type_name("TYPE")
       ->capture_default_str();
   command
+      .add_option("--split-qkv", arguments.split_qkv,
+                  "what of linear_qkv is a matrix of its own: none, qkv (Q, K and V) or per-head")
+      ->type_name("WAY")
+      ->capture_default_str();
+  command.add_option("--split-fc1", arguments.split_fc1, "on: gate and up are matrices of their own")
+      ->type_name("on|off")
+      ->capture_default_str();
+  command
+      .add_option(
+          "--refresh", arguments.refresh,
+          "of optimizers with preconditioners: together, or staggered, the matrices of a rank in turns [together]")
+      ->type_name("WAY");
+  command
       .add_option("--strategy-option", arguments.strategy_options,
                   "any option of a strategy, see 'canzona list'; may be repeated")
       ->type_name("NAME=VALUE")
@@ -103,6 +117,14 @@ void add_common(CLI::App& command, CommonArguments& arguments) {
       ->allow_extra_args(false);
   command.add_option("--json", arguments.json, "write the result as JSON to FILE, or to standard output with -")
       ->type_name("FILE");
+}
+
+void add_micro_batches(CLI::App& command, std::string& micro_batches) {
+  command
+      .add_option("--micro-batches", micro_batches,
+                  "forward and backward passes that an iteration's samples are cut into")
+      ->type_name("N")
+      ->capture_default_str();
 }
 
 std::vector<std::string> strategies_of(const CommonArguments& arguments) {
@@ -130,6 +152,8 @@ WorkloadRequest settings_of(const CommonArguments& arguments) {
   if (arguments.capacity) request.strategy_options["capacity"] = *arguments.capacity;
   check_strategy_options(request.strategy_options);
   add_options("--optimizer-option", arguments.optimizer_options, request.optimizer_options);
+  if (arguments.refresh) request.optimizer_options["refresh"] = *arguments.refresh;
+  request.split = parse_split(arguments.split_qkv, arguments.split_fc1);
   if (arguments.bucket_size)
     request.bucket_size = positive("--bucket-size", *arguments.bucket_size, std::int64_t{1} << 50);
   if (arguments.cost_file) {

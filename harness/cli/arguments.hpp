@@ -25,6 +25,9 @@ struct CommonArguments {
   std::optional<std::string> capacity;
   std::optional<std::string> bucket_size;
   std::string gradient_dtype = "fp32";
+  std::string split_qkv = "none";
+  std::string split_fc1 = "off";
+  std::optional<std::string> refresh;
   std::vector<std::string> strategy_options;   ///< NAME=VALUE
   std::vector<std::string> optimizer_options;  ///< NAME=VALUE
   std::string json;
@@ -32,6 +35,9 @@ struct CommonArguments {
 
 /// Adds them to a subcommand; what `arguments` holds is shown as default.
 void add_common(CLI::App& command, CommonArguments& arguments);
+
+/// How many micro-batches: for the subcommands that unroll an iteration.
+void add_micro_batches(CLI::App& command, std::string& micro_batches);
 
 /// The strategies that were asked for: one, or all in their order. Throws InputError listing the names.
 std::vector<std::string> strategies_of(const CommonArguments& arguments);

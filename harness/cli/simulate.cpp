@@ -24,6 +24,7 @@ struct SimulateArguments : CommonArguments {
   std::string uneven = "per-owner";
   std::string overlap = "on";
   std::string trace;
+  std::string micro_batches = "1";
 };
 
 SimulationSettings simulation_of(const SimulateArguments& arguments) {
@@ -40,7 +41,10 @@ SimulationSettings simulation_of(const SimulateArguments& arguments) {
 }
 
 int run(const SimulateArguments& arguments) {
-  const std::vector<Point> points = points_of(arguments);
+  std::vector<Point> points = points_of(arguments);
+  constexpr std::int64_t kMostMicroBatches = 4096;
+  const auto micro_batches = static_cast<int>(positive("--micro-batches", arguments.micro_batches, kMostMicroBatches));
+  for (Point& point : points) point.request.training = {.batch = micro_batches, .micro_batches = micro_batches};
   const SimulationSettings settings = simulation_of(arguments);
   if (!arguments.trace.empty() && points.size() != 1)
     throw InputError("", "--strategy", "'all'", "one strategy where a trace is written");
@@ -85,6 +89,7 @@ void add_simulate(CLI::App& app, Runner& chosen) {
   command->add_option("--sequence", arguments->sequence, "tokens in a sequence")
       ->type_name("TOKENS")
       ->capture_default_str();
+  add_micro_batches(*command, arguments->micro_batches);
   command->add_option("--uneven", arguments->uneven, "how uneven collectives are made: per-owner, padded, send-recv")
       ->type_name("WAY")
       ->capture_default_str();

@@ -100,8 +100,13 @@ Experiment read_experiment(const std::filesystem::path& path) {
       for (const std::string& model : models) {
         for (const std::string& optimizer : optimizers) {
           for (const std::string& strategy : strategies) {
-            experiment.points.push_back({{find_model(model), mesh, strategy, optimizer, {}, {}, {}, {}}, gradient});
-            const std::string name = experiment.points.back().name();
+            Point& point = experiment.points.emplace_back();
+            point.request.config = find_model(model);
+            point.request.mesh = mesh;
+            point.request.strategy = strategy;
+            point.request.optimizer = optimizer;
+            point.gradient = gradient;
+            const std::string name = point.name();
             if (!point_names.insert(name).second)
               throw InputError("", "the point", "'" + name + "' twice", "each point once");
             (void)make_workload(experiment.points.back().request);  // refuse now what could not be planned later

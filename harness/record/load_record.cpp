@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "harness/record/provenance.hpp"
+#include "reference/model/split.hpp"
 #include "reference/plan/load.hpp"
 #include "reference/plan/traffic.hpp"
 
@@ -61,6 +62,7 @@ ordered_json load_record(const Point& point, const Workload& workload) {
   json["strategy"] = point.request.strategy;
   json["optimizer"] = point.request.optimizer;
   json["options"] = {{"strategy", workload.plan.options}, {"optimizer", workload.optimizer_options.values()}};
+  json["split"] = name_of(point.request.split);
   json["gradient_dtype"] = name_of(point.gradient);
   json["buckets"] = workload.buffer.buckets.size();
   json["micro_groups"] = micro_groups(workload.plan);
@@ -69,6 +71,15 @@ ordered_json load_record(const Point& point, const Workload& workload) {
                    {"largest_matrix", loads.largest},
                    {"share", loads.total / workload.mesh.ranks()},
                    {"busiest_gpu", loads.busiest_gpu()}};
+  double step = 0, refresh = 0;
+  for (const Parameter& parameter : workload.model.parameters) {
+    step += static_cast<double>(workload.cost.of(parameter).flops);
+    refresh += static_cast<double>(workload.cost.refresh_of(parameter).flops);
+  }
+  json["cost"] = {{"step", step},
+                  {"refresh", refresh},
+                  {"refresh_period", workload.cost.refresh_period()},
+                  {"average", step + refresh / static_cast<double>(workload.cost.refresh_period())}};
   json["bytes_sent"] = bytes_sent(workload, point.gradient);
   json["memory"] = memory(workload, point.gradient);
   json["loads"] = {{"dp", loads.dp}, {"gpu", loads.gpu}};

@@ -6,6 +6,7 @@
 
 #include "harness/record/provenance.hpp"
 #include "reference/core/error.hpp"
+#include "reference/model/split.hpp"
 #include "reference/plan/load.hpp"
 
 namespace canzona::harness {
@@ -13,9 +14,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// Enough for the period to settle (a test compares it with later ones): the first iteration has no parameters to wait
-/// for.
-constexpr int kIterations = 2;
 constexpr const char* kBaselines[] = {"synchronous", "layerwise"};
 
 /// What the rank whose last matrix update ends last does, from the end of the step before to the end of this.
@@ -51,6 +49,17 @@ ordered_json slowest_rank(const SimulatedPoint& simulated) {
   return {{"rank", timeline.classes[slowest].representative}, {"steps", std::move(steps)}};
 }
 
+/// What a refresh makes of the optimizer step: every step of a period, its best and its worst.
+ordered_json refresh_of(const SimulatedPoint& simulated) {
+  std::vector<double> steps;
+  for (const StepLatency& latency : simulated.latencies) steps.push_back(latency.optimizer_step);
+  return {{"period", steps.size()},
+          {"mode", simulated.workload.optimizer_options.text("refresh")},
+          {"best_step", *std::min_element(steps.begin(), steps.end())},
+          {"worst_step", *std::max_element(steps.begin(), steps.end())},
+          {"steps", steps}};
+}
+
 ordered_json record_of(const Point& point, const SimulationSettings& settings, const SimulatedPoint& simulated,
                        const std::map<std::string, StepLatency>& latencies) {
   const Workload& workload = simulated.workload;
@@ -73,6 +82,8 @@ ordered_json record_of(const Point& point, const SimulationSettings& settings, c
                       {"gradient_dtype", name_of(point.gradient)},
                       {"uneven", name_of(settings.uneven)},
                       {"overlap", settings.overlap},
+                      {"micro_batches", workload.training.micro_batches},
+                      {"split", name_of(point.request.split)},
                       {"strategy", workload.plan.options},
                       {"optimizer", workload.optimizer_options.values()}};
   json["seconds"] = {
@@ -84,6 +95,8 @@ ordered_json record_of(const Point& point, const SimulationSettings& settings, c
     json["speedup"][baseline] = {{"optimizer_step", other.optimizer_step / own.optimizer_step},
                                  {"iteration", other.iteration / own.iteration}};
   }
+  if (workload.optimizer->refresh_cost) json["refresh"] = refresh_of(simulated);
+  json["confidence"] = is_low_confidence(workload, settings.cluster) ? "low" : "normal";
   json["balance"] = {{"dp", loads.dp_balance()}, {"gpu", loads.gpu_balance()}, {"gpu_bound", loads.gpu_bound()}};
   json["timeline"] = slowest_rank(simulated);
   return json;
@@ -97,11 +110,22 @@ SimulatedPoint simulate_point(const Point& point, const SimulationSettings& sett
   const WireTypes wire{point.gradient, DType::bf16, DType::bf16};
   const Durations durations(point.request.config, workload, settings.cluster, *network, settings.training, wire,
                             settings.uneven);
+  const std::int64_t period = workload.cost.refresh_period();
+  Iterations iterations;
+  iterations.count = static_cast<int>(period) + 1;
+  iterations.overlap = settings.overlap;
+  iterations.micro_batches = workload.training.micro_batches;
+  iterations.period = period;
+  if (period > 1) iterations.turns = workload.turns;
   Timeline timeline = simulate(
       workload.plan, workload.model, workload.buffer,
-      [&](const Action& action, int rank) { return durations.of(action, rank); }, kIterations, settings.overlap);
-  const StepLatency latency = step_latency(timeline, workload.plan);
-  return {std::move(workload), std::move(timeline), latency};
+      [&](const Action& action, int rank, std::int64_t iteration) { return durations.of(action, rank, iteration); },
+      iterations);
+  std::vector<StepLatency> latencies;
+  for (int iteration = 1; iteration < iterations.count; ++iteration)
+    latencies.push_back(step_latency(timeline, workload.plan, iteration));
+  const StepLatency average = mean(latencies);
+  return {std::move(workload), std::move(timeline), std::move(latencies), average};
 }
 
 std::vector<ordered_json> step_records(const std::vector<Point>& points, const SimulationSettings& settings) {

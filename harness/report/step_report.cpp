@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace canzona::harness {
@@ -35,9 +36,30 @@ Table headline_table(const std::vector<ordered_json>& records, const Table& publ
   return table;
 }
 
+/// What some records need explained.
+std::string remarks_on(const std::vector<ordered_json>& records) {
+  std::string text;
+  const auto any = [&](const auto& holds) { return std::any_of(records.begin(), records.end(), holds); };
+  if (any([](const ordered_json& record) { return record.contains("refresh"); })) {
+    text +=
+        "Where an optimizer refreshes its preconditioner every few steps, times are means over such a period, and its "
+        "best and worst step stand beside them. ";
+  }
+  if (any([](const ordered_json& record) { return record["confidence"] == "low"; })) {
+    text +=
+        "Confidence **low**: eigh and QR are modelled, not measured (two dependent kernels a column, a pass over the "
+        "trailing matrix for eigh, the rest at the rate of products); a cluster file with [[factorization]] seconds "
+        "replaces that. ";
+  }
+  return text;
+}
+
 }  // namespace
 
 Table step_table(const std::vector<ordered_json>& records) {
+  // Where an optimizer refreshes, its best and worst step stand beside the mean.
+  const bool refreshes = std::any_of(records.begin(), records.end(),
+                                     [](const ordered_json& record) { return record.contains("refresh"); });
   const std::string kind = "simulated";
   Table table;
   table.columns = {{"model", ""},
@@ -45,6 +67,7 @@ Table step_table(const std::vector<ordered_json>& records) {
                    {"mesh", ""},
                    {"strategy", ""},
                    {"optimizer", ""},
+                   {"confidence", ""},
                    {"forward+backward ms", kind},
                    {"optimizer step ms", kind},
                    {"compute", kind},
@@ -55,15 +78,28 @@ Table step_table(const std::vector<ordered_json>& records) {
                    {"iteration over synchronous", kind},
                    {"step over layerwise", kind},
                    {"iteration over layerwise", kind}};
+  if (refreshes) {
+    table.columns.push_back({"refresh", ""});
+    table.columns.push_back({"best step ms", kind});
+    table.columns.push_back({"worst step ms", kind});
+  }
   for (const ordered_json& record : records) {
     table.rows.push_back(
         {record["model"], record["cluster"], mesh_name(record), record["strategy"], record["optimizer"],
-         milli(record["seconds"]["forward_backward"]), milli(record["seconds"]["optimizer_step"]),
+         record["confidence"], milli(record["seconds"]["forward_backward"]), milli(record["seconds"]["optimizer_step"]),
          milli(record["parts"]["compute"]), milli(record["parts"]["exposed_communication"]),
          milli(record["parts"]["waiting"]), milli(record["seconds"]["iteration"]),
          times(record["speedup"]["synchronous"]["optimizer_step"]),
          times(record["speedup"]["synchronous"]["iteration"]), times(record["speedup"]["layerwise"]["optimizer_step"]),
          times(record["speedup"]["layerwise"]["iteration"])});
+    if (!refreshes) continue;
+    const bool own = record.contains("refresh");
+    auto& row = table.rows.back();
+    row.push_back(own ? fmt::format("{}, every {}", record["refresh"]["mode"].get<std::string>(),
+                                    record["refresh"]["period"].get<std::int64_t>())
+                      : "–");
+    row.push_back(milli(own ? record["refresh"]["best_step"] : record["seconds"]["optimizer_step"]));
+    row.push_back(milli(own ? record["refresh"]["worst_step"] : record["seconds"]["optimizer_step"]));
   }
   return table;
 }
@@ -81,10 +117,10 @@ std::string step_report(const Experiment& experiment, const std::vector<ordered_
       "to the last "
       "weight applied, plus the gathering of parameters where a strategy blocks on it. Compute, communication "
       "(exposed) and waiting "
-      "are parts of the optimizer step in ms, averaged over all GPUs. All rows: {}.\n\n{}",
+      "are parts of the optimizer step in ms, averaged over all GPUs. {}All rows: {}.\n\n{}",
       experiment.title, experiment.name, settings["network"].get<std::string>(),
       settings["tokens_per_gpu"].get<std::int64_t>(), settings["sequence"].get<std::int64_t>(),
-      settings["gradient_dtype"].get<std::string>(), settings["uneven"].get<std::string>(),
+      settings["gradient_dtype"].get<std::string>(), settings["uneven"].get<std::string>(), remarks_on(records),
       constant_names(step_table(records)), to_markdown(without_constant_names(step_table(records))));
   for (const std::string& remark : experiment.remarks) text += "\n" + remark + "\n";
   text += "\nCanzona's speed-ups beside the published ones:\n\n" + to_markdown(headline_table(records, published));

@@ -86,6 +86,18 @@ ProductRate read_product(TomlTable& product) {
   return rate;
 }
 
+/// kind (eigh or qr), n, seconds, source.
+void read_factorization(TomlTable& table, Gpu& gpu) {
+  const std::string kind = table.text("kind");
+  if (kind != "eigh" && kind != "qr") throw InputError(table.origin(), "'kind'", "'" + kind + "'", "eigh, qr");
+  auto& points = gpu.factorization_seconds[kind == "eigh" ? Factorization::Kind::eigh : Factorization::Kind::qr];
+  const double size = table.number("n", 1, kHuge);
+  points.emplace_back(size, table.number("seconds", kTiny, 1e6));
+  require_ascending(table.origin(), "n", points);
+  source_of(table);
+  table.finish();
+}
+
 }  // namespace
 
 double Cluster::efficiency_at(double bytes, double nodes) const {
@@ -129,6 +141,7 @@ Cluster read_cluster(const std::filesystem::path& path) {
   cluster.gpu.name = gpu.text("name");
   cluster.gpu.memory_bytes_per_second = sourced(gpu, "memory_bytes_per_second", 1, kHuge);
   cluster.gpu.launch_seconds = sourced(gpu, "launch_seconds", 0, 1);
+  cluster.gpu.fp32_product_fraction = sourced(gpu, "fp32_product_fraction", kTiny, 1);
   gpu.finish();
 
   TomlTable network = file.table("network");
@@ -151,6 +164,9 @@ Cluster read_cluster(const std::filesystem::path& path) {
                        fmt::format("size {} after {}", rates[index].size(), rates[index - 1].size()),
                        "ascending sizes");
     }
+  }
+  if (file.has("factorization")) {
+    for (TomlTable& table : file.tables("factorization")) read_factorization(table, cluster.gpu);
   }
   file.finish();
   return cluster;

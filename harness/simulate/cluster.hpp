@@ -2,9 +2,12 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "reference/plan/cost.hpp"
 
 namespace canzona::harness {
 
@@ -22,7 +25,10 @@ struct Gpu {
   std::string name;
   double memory_bytes_per_second = 0;
   double launch_seconds = 0;               ///< of one kernel
-  std::vector<ProductRate> product_rates;  ///< by ascending size
+  std::vector<ProductRate> product_rates;  ///< of bf16 operands, by ascending size
+  double fp32_product_fraction = 1;        ///< of that rate that operands in fp32 reach
+  /// Measured seconds of one factorization by size, ascending; a kind that was not measured is absent.
+  std::map<Factorization::Kind, std::vector<std::pair<double, double>>> factorization_seconds;
 };
 
 struct Cluster {

@@ -9,6 +9,7 @@
 #include "reference/core/error.hpp"
 #include "reference/core/overloaded.hpp"
 #include "reference/model/shard.hpp"
+#include "reference/plan/load.hpp"
 
 namespace canzona::harness {
 namespace {
@@ -29,6 +30,35 @@ Nanoseconds nanoseconds(double seconds) {
   return std::llround(seconds * 1e9);
 }
 
+double factorization_seconds(const Gpu& gpu, const Factorization& factorization) {
+  const auto n = static_cast<double>(factorization.n);
+  const auto times = static_cast<double>(factorization.times);
+  const auto table = gpu.factorization_seconds.find(factorization.kind);
+  if (table != gpu.factorization_seconds.end()) {
+    std::vector<std::pair<double, double>> logs;
+    for (const auto& [size, seconds] : table->second) logs.emplace_back(size, std::log(seconds));
+    const double nearest = std::clamp(n, logs.front().first, logs.back().first);
+    return times * std::exp(interpolate(logs, nearest)) * std::pow(n / nearest, 3);
+  }
+  constexpr double kKernelsPerColumn = 2;
+  const bool eigh = factorization.kind == Factorization::Kind::eigh;
+  const double passes = eigh ? kFp32 * n * n * n / 3 : 0;  // bytes: Σ over columns of the trailing matrix
+  const double reduction = eigh ? 4 * n * n * n / 3 : 0;   // FLOPs made in those passes
+  const double rate = product_rate(gpu.product_rates, n, n, n) * gpu.fp32_product_fraction;
+  const double rest = static_cast<double>(Factorization{factorization.kind, factorization.n, 1}.flops()) - reduction;
+  return times * (kKernelsPerColumn * n * gpu.launch_seconds + passes / gpu.memory_bytes_per_second + rest / rate);
+}
+
+bool is_low_confidence(const Workload& workload, const Cluster& cluster) {
+  const auto unmeasured = [&](const MatrixCost& cost) {
+    return std::any_of(cost.factorizations.begin(), cost.factorizations.end(),
+                       [&](const Factorization& own) { return !cluster.gpu.factorization_seconds.contains(own.kind); });
+  };
+  return std::any_of(workload.model.parameters.begin(), workload.model.parameters.end(), [&](const Parameter& own) {
+    return unmeasured(workload.cost.of(own)) || unmeasured(workload.cost.refresh_of(own));
+  });
+}
+
 void require_fitting(const Mesh& mesh, const Cluster& cluster) {
   if (mesh.ranks() != cluster.gpus) {
     throw InputError("", "the mesh", fmt::format("{} × {} = {} GPUs", mesh.dp, mesh.tp, mesh.ranks()),
@@ -47,29 +77,47 @@ Durations::Durations(const ModelConfig& config, const Workload& workload, const 
       dp_(dp_group(workload.mesh, cluster.gpus_per_node)),
       tp_(tp_group(workload.mesh, cluster.gpus_per_node)) {
   require_fitting(workload.mesh, cluster);
+  const int micro_batches = workload.training.micro_batches;
+  if (training.tokens % micro_batches != 0) {
+    throw InputError("", "the number of micro-batches", std::to_string(micro_batches),
+                     fmt::format("a divisor of the {} tokens of an iteration", training.tokens));
+  }
+  training_.tokens /= micro_batches;
   layers_.push_back(embedding(config));
   layers_.insert(layers_.end(), static_cast<std::size_t>(workload.model.layers), decoder_layer(config));
   layers_.push_back(output(config));
-  for (std::size_t parameter = 0; parameter < workload.model.parameters.size(); ++parameter) {
-    updates_.push_back(nanoseconds(update_seconds(static_cast<int>(parameter))));
+  for (const Parameter& parameter : workload.model.parameters) {
+    updates_.push_back(nanoseconds(seconds_of(workload.cost.of(parameter))));
+    auto& of_blocks = refreshes_.emplace_back();
+    for (const Block& block : parameter.blocks)
+      of_blocks.push_back(nanoseconds(seconds_of(workload.cost.refresh_of(parameter, block))));
   }
+  for (const bool over_tp : {false, true}) agreements_[over_tp ? 1 : 0] = nanoseconds(agree_seconds(over_tp));
   for (std::size_t bucket = 0; bucket < workload.buffer.buckets.size(); ++bucket) {
     reductions_.push_back(nanoseconds(reduce_seconds(static_cast<int>(bucket))));
     gathers_.push_back(nanoseconds(gather_parameters_seconds(static_cast<int>(bucket))));
   }
 }
 
-Nanoseconds Durations::of(const Action& action, int rank) const {
+Nanoseconds Durations::of(const Action& action, int rank, std::int64_t iteration) const {
   const int dp_rank = workload_.mesh.coordinate(rank).dp;
   return std::visit(
       Overloaded{
           [&](const Forward& step) { return nanoseconds(layers_[step.layer].forward); },
           [&](const Backward& step) { return nanoseconds(layers_[step.layer].backward); },
           [&](const ReduceGradients& step) { return reductions_[step.bucket]; },
+          [&](const AgreeOnGradients& step) { return agreements_[step.over_tp ? 1 : 0]; },
           [&](const GatherShards& step) {
             return nanoseconds(shards_seconds(workload_.plan.groups_of(dp_rank)[step.group], false));
           },
-          [&](const Update& step) { return updates_[step.parameter]; },
+          [&](const Update& step) {
+            Nanoseconds sum = updates_[step.parameter];
+            for (std::size_t block = 0; block < refreshes_[step.parameter].size(); ++block) {
+              const std::int64_t turn = workload_.turns[step.parameter][block];
+              if ((iteration + turn) % workload_.cost.refresh_period() == 0) sum += refreshes_[step.parameter][block];
+            }
+            return sum;
+          },
           [&](const UpdateElements& step) { return nanoseconds(elements_seconds(step.bucket, dp_rank)); },
           [&](const ScatterUpdates& step) {
             return nanoseconds(shards_seconds(workload_.plan.groups_of(dp_rank)[step.group], true));
@@ -84,9 +132,11 @@ Nanoseconds Durations::of(const Action& action, int rank) const {
       action);
 }
 
-double Durations::product_seconds(double m, double n, double k) const {
-  const double rate = product_rate(cluster_.gpu.product_rates, m, n, k);
-  const double bytes = kBf16 * (m * k + k * n + m * n);
+double Durations::product_seconds(double m, double n, double k, DType type) const {
+  const bool low = bytes_of(type) < bytes_of(DType::fp32);
+  const double rate =
+      product_rate(cluster_.gpu.product_rates, m, n, k) * (low ? 1 : cluster_.gpu.fp32_product_fraction);
+  const double bytes = static_cast<double>(bytes_of(type)) * (m * k + k * n + m * n);
   return cluster_.gpu.launch_seconds + std::max(2 * m * n * k / rate, bytes / cluster_.gpu.memory_bytes_per_second);
 }
 
@@ -142,15 +192,28 @@ Durations::LayerSeconds Durations::output(const ModelConfig& config) const {
   return {product + norm + loss, kProductBackward * product + 2 * norm + loss + communication};
 }
 
-double Durations::update_seconds(int parameter) const {
-  const MatrixCost cost = workload_.cost.of(workload_.model.parameters[parameter]);
+double Durations::seconds_of(const MatrixCost& cost) const {
   double seconds = memory_seconds(static_cast<double>(cost.bytes_moved));
   for (const MatrixProduct& product : cost.products) {
-    seconds +=
-        static_cast<double>(product.times) *
-        product_seconds(static_cast<double>(product.m), static_cast<double>(product.n), static_cast<double>(product.k));
+    seconds += static_cast<double>(product.times) * product_seconds(static_cast<double>(product.m),
+                                                                    static_cast<double>(product.n),
+                                                                    static_cast<double>(product.k), product.type);
   }
+  for (const Factorization& factorization : cost.factorizations)
+    seconds += factorization_seconds(cluster_.gpu, factorization);
   return seconds;
+}
+
+/// Over DP, the busiest rank first reads what it counts; then all add up one ExactSum.
+double Durations::agree_seconds(bool over_tp) const {
+  const double sum = network_.all_reduce(static_cast<double>(ExactSum::bytes()), over_tp ? tp_ : dp_);
+  if (over_tp) return sum;
+  std::int64_t elements = workload_.buffer.numel() / workload_.mesh.dp;
+  if (!workload_.plan.replicated()) {
+    const auto owned = shard_elements(workload_.plan, workload_.buffer);
+    elements = *std::max_element(owned.begin(), owned.end());
+  }
+  return memory_seconds(static_cast<double>(elements * bytes_of(wire_.gradient))) + sum;
 }
 
 double Durations::elements_seconds(int index, int dp_rank) const {

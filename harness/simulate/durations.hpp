@@ -1,6 +1,7 @@
 // How long each step of a schedule takes on a cluster: the only place where work becomes time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -24,19 +25,24 @@ struct TrainingShape {
 /// Throws InputError unless the mesh has as many ranks as the cluster has GPUs.
 void require_fitting(const Mesh& mesh, const Cluster& cluster);
 
-/// The duration of any step of any rank. Throws InputError when the mesh is not the cluster's size.
+/// Whether some duration of the workload stands on no measurement: eigh or QR without a table in the cluster file.
+bool is_low_confidence(const Workload& workload, const Cluster& cluster);
+
+/// The duration of any step of any rank. Throws InputError when the mesh is not the cluster's size, or its tokens are
+/// not a multiple of the micro-batches.
 class Durations {
  public:
   Durations(const ModelConfig& config, const Workload& workload, const Cluster& cluster, const Network& network,
             const TrainingShape& training, const WireTypes& wire, Uneven uneven);
 
-  /// What `rank` takes for `action`; for a collective, what all of its group take from the moment that the last has
-  /// arrived.
-  Nanoseconds of(const Action& action, int rank) const;
+  /// What `rank` takes for `action` in an iteration, which matters to refreshes; for a collective, what all of its
+  /// group take from the moment that the last has arrived.
+  Nanoseconds of(const Action& action, int rank, std::int64_t iteration) const;
 
   /// A product of m × k by k × n, and elementwise work: launch time included, never faster than memory.
-  double product_seconds(double m, double n, double k) const;
+  double product_seconds(double m, double n, double k, DType type = DType::bf16) const;
   double memory_seconds(double bytes) const;
+  double seconds_of(const MatrixCost& cost) const;
 
  private:
   struct LayerSeconds {
@@ -47,7 +53,7 @@ class Durations {
   LayerSeconds decoder_layer(const ModelConfig& config) const;
   LayerSeconds embedding(const ModelConfig& config) const;
   LayerSeconds output(const ModelConfig& config) const;
-  double update_seconds(int parameter) const;
+  double agree_seconds(bool over_tp) const;
   double elements_seconds(int bucket, int dp_rank) const;
   double reduce_seconds(int bucket) const;
   double gather_parameters_seconds(int bucket) const;
@@ -62,10 +68,17 @@ class Durations {
   CommunicationGroup dp_;
   CommunicationGroup tp_;
   std::vector<LayerSeconds> layers_;
-  std::vector<Nanoseconds> updates_;  // by parameter
+  std::vector<Nanoseconds> updates_;                 // by parameter, without a refresh
+  std::vector<std::vector<Nanoseconds>> refreshes_;  // by parameter and block: what one adds
+  std::array<Nanoseconds, 2> agreements_{};          // over DP, over TP
   std::vector<Nanoseconds> reductions_;
   std::vector<Nanoseconds> gathers_;
 };
+
+/// One factorization: from the cluster's table, a power law between its sizes and n³ beyond them. Without one, a model
+/// of low confidence: for each column two dependent kernels and, for eigh, a pass over the trailing matrix (the
+/// reduction to tridiagonal form); the other FLOPs as fp32 products.
+double factorization_seconds(const Gpu& gpu, const Factorization& factorization);
 
 /// Rounded. Throws InputError when a step would take more than a day.
 Nanoseconds nanoseconds(double seconds);

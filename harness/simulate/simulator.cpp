@@ -15,7 +15,8 @@ namespace {
 
 /// What tells one DP rank's schedule from another's: its elementwise and matrix share of each bucket, and its
 /// micro-groups.
-std::vector<std::int64_t> signature(const Plan& plan, const Model& model, const GradientBuffer& buffer, int dp_rank) {
+std::vector<std::int64_t> signature(const Plan& plan, const Model& model, const GradientBuffer& buffer,
+                                    const Turns& turns, int dp_rank) {
   std::vector<std::int64_t> numbers;
   for (std::size_t index = 0; index < buffer.buckets.size(); ++index) {
     const Bucket& bucket = buffer.buckets[index];
@@ -35,6 +36,10 @@ std::vector<std::int64_t> signature(const Plan& plan, const Model& model, const 
       numbers.insert(numbers.end(), {buffer.slot_of(member.parameter).elements.size(), parameter.shape.cols,
                                      buffer.bucket_of(member.parameter), member.host});
       for (const Block& block : parameter.blocks) numbers.push_back(block.row_count());
+      if (!turns.empty()) {
+        const auto& own = turns[member.parameter];
+        numbers.insert(numbers.end(), own.begin(), own.end());
+      }
     }
   }
   return numbers;
@@ -62,18 +67,20 @@ class Edges {
 
 /// One class's schedule with its dependencies turned round: who waits for each step.
 struct Unit {
-  std::vector<Nanoseconds> durations;
-  Edges dependents;             // in the same iteration
-  Edges dependents_next;        // in the next
-  std::vector<int> waits_same;  // how many dependencies
+  std::vector<std::vector<Nanoseconds>> durations;  // by iteration modulo the period, then step
+  Edges dependents;                                 // in the same iteration
+  Edges dependents_next;                            // in the next
+  std::vector<int> waits_same;                      // how many dependencies
   std::vector<int> waits_previous;
   std::vector<int> place;  // of a step among those of its stream
   std::array<int, kStreams> length;
+
+  int steps() const { return static_cast<int>(place.size()); }
 };
 
-Unit make_unit(const Schedule& schedule, int rank, const DurationOf& duration_of, bool overlap) {
+Unit make_unit(const Schedule& schedule, int rank, const DurationOf& duration_of, const Iterations& iterations) {
   const int count = static_cast<int>(schedule.steps.size());
-  std::vector<Nanoseconds> durations;
+  std::vector<std::vector<Nanoseconds>> durations(static_cast<std::size_t>(iterations.period));
   std::vector<int> place;
   std::vector<std::pair<int, int>> same, next;
   std::array<int, kStreams> first, last, length{};
@@ -81,20 +88,24 @@ Unit make_unit(const Schedule& schedule, int rank, const DurationOf& duration_of
   last.fill(-1);
   for (int index = 0; index < count; ++index) {
     const Step& step = schedule.steps[index];
-    durations.push_back(duration_of(step.action, rank));
+    for (std::size_t iteration = 0; iteration < durations.size(); ++iteration) {
+      const bool repeats = iteration > 0 && !std::holds_alternative<Update>(step.action);
+      durations[iteration].push_back(repeats ? durations.front().back()
+                                             : duration_of(step.action, rank, static_cast<std::int64_t>(iteration)));
+    }
     const auto stream = static_cast<std::size_t>(step.stream);
     place.push_back(length[stream]++);
     for (const int dependency : step.waits_for) same.emplace_back(dependency, index);
     for (const int dependency : step.waits_for_previous) next.emplace_back(dependency, index);
     if (first[stream] < 0) first[stream] = index;
     if (last[stream] >= 0) same.emplace_back(last[stream], index);
-    if (!overlap && index > 0) same.emplace_back(index - 1, index);
+    if (!iterations.overlap && index > 0) same.emplace_back(index - 1, index);
     last[stream] = index;
   }
   for (std::size_t stream = 0; stream < kStreams; ++stream) {
     if (first[stream] >= 0) next.emplace_back(last[stream], first[stream]);
   }
-  if (!overlap) next.emplace_back(count - 1, 0);
+  if (!iterations.overlap) next.emplace_back(count - 1, 0);
 
   std::vector<int> waits_same(count, 0), waits_previous(count, 0);
   for (const auto& [from, to] : same) ++waits_same[to];
@@ -114,7 +125,7 @@ class Simulation {
   Simulation(Timeline& timeline, std::vector<Unit> units, int iterations)
       : timeline_(timeline), units_(std::move(units)), iterations_(iterations) {
     for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-      const std::size_t steps = units_[unit].durations.size();
+      const auto steps = static_cast<std::size_t>(units_[unit].steps());
       timeline_.steps.emplace_back(iterations, std::vector<Interval>(steps));
       auto& remaining = remaining_.emplace_back();
       for (int iteration = 0; iteration < iterations; ++iteration) {
@@ -134,7 +145,7 @@ class Simulation {
 
   void run() {
     for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
-      for (int step = 0; step < static_cast<int>(units_[unit].durations.size()); ++step) {
+      for (int step = 0; step < units_[unit].steps(); ++step) {
         if (remaining_[unit][0][step] == 0) become_ready({unit, 0, step});
       }
     }
@@ -186,6 +197,11 @@ class Simulation {
     return groups[index];
   }
 
+  Nanoseconds duration(const Place& place) const {
+    const auto& durations = units_[place.unit].durations;
+    return durations[static_cast<std::size_t>(place.iteration) % durations.size()][place.step];
+  }
+
   Interval& at(const Place& place) { return timeline_.steps[place.unit][place.iteration][place.step]; }
 
   void become_ready(const Place& place) {
@@ -193,7 +209,7 @@ class Simulation {
     const Unit& unit = units_[place.unit];
     if (!is_collective(step)) {
       at(place).begin = at(place).ready;
-      events_.push({at(place).ready + unit.durations[place.step], number_++, place, nullptr});
+      events_.push({at(place).ready + duration(place), number_++, place, nullptr});
       return;
     }
     Group& group = group_of(place.unit, step.stream);
@@ -202,7 +218,7 @@ class Simulation {
     gathering.last = std::max(gathering.last, at(place).ready);
     if (static_cast<int>(gathering.present.size()) < group.members) return;
     for (const Place& member : gathering.present) at(member).begin = gathering.last;
-    events_.push({gathering.last + unit.durations[place.step], number_++, place, &gathering});
+    events_.push({gathering.last + duration(place), number_++, place, &gathering});
   }
 
   void finish(const Place& place, Nanoseconds end) {
@@ -271,13 +287,14 @@ Nanoseconds covered(std::vector<Span> spans) {
 
 }  // namespace
 
-std::vector<RankClass> rank_classes(const Plan& plan, const Model& model, const GradientBuffer& buffer) {
+std::vector<RankClass> rank_classes(const Plan& plan, const Model& model, const GradientBuffer& buffer,
+                                    const Turns& turns) {
   std::map<std::vector<std::int64_t>, int> known;
   std::vector<int> representatives;
   std::vector<int> counts;
   for (int dp_rank = 0; dp_rank < (plan.replicated() ? 1 : plan.mesh.dp); ++dp_rank) {
     const auto [place, fresh] =
-        known.try_emplace(signature(plan, model, buffer, dp_rank), static_cast<int>(counts.size()));
+        known.try_emplace(signature(plan, model, buffer, turns, dp_rank), static_cast<int>(counts.size()));
     if (fresh) {
       representatives.push_back(dp_rank);
       counts.push_back(0);
@@ -296,15 +313,15 @@ std::vector<RankClass> rank_classes(const Plan& plan, const Model& model, const 
 }
 
 Timeline simulate(const Plan& plan, const Model& model, const GradientBuffer& buffer, const DurationOf& duration_of,
-                  int iterations, bool overlap) {
+                  const Iterations& iterations) {
   Timeline timeline;
-  timeline.classes = rank_classes(plan, model, buffer);
+  timeline.classes = rank_classes(plan, model, buffer, iterations.turns);
   std::vector<Unit> units;
   for (const RankClass& own : timeline.classes) {
-    timeline.schedules.push_back(make_schedule(plan, model, buffer, own.representative));
-    units.push_back(make_unit(timeline.schedules.back(), own.representative, duration_of, overlap));
+    timeline.schedules.push_back(make_schedule(plan, model, buffer, own.representative, iterations.micro_batches));
+    units.push_back(make_unit(timeline.schedules.back(), own.representative, duration_of, iterations));
   }
-  Simulation(timeline, std::move(units), iterations).run();
+  Simulation(timeline, std::move(units), iterations.count).run();
   return timeline;
 }
 
@@ -316,20 +333,19 @@ Nanoseconds step_end(const Timeline& timeline, const Plan& plan, int iteration) 
   return latest(timeline, iteration, ends_step, 0);
 }
 
-StepLatency step_latency(const Timeline& timeline, const Plan& plan) {
-  const int last = static_cast<int>(timeline.steps.front().size()) - 1;
+StepLatency step_latency(const Timeline& timeline, const Plan& plan, int iteration) {
   const bool blocks = plan.parameter_gather == ParameterGather::after_step;
   const auto is_reduction = [](const Action& action) { return std::holds_alternative<ReduceGradients>(action); };
-  const Nanoseconds reduced = latest(timeline, last, is_reduction, 0);
-  const Nanoseconds stepped = std::max(reduced, step_end(timeline, plan, last));
-  const Nanoseconds previous = step_end(timeline, plan, last - 1);
+  const Nanoseconds reduced = latest(timeline, iteration, is_reduction, 0);
+  const Nanoseconds stepped = std::max(reduced, step_end(timeline, plan, iteration));
+  const Nanoseconds previous = step_end(timeline, plan, iteration - 1);
 
   double compute = 0, communication = 0, ranks = 0;
   for (std::size_t unit = 0; unit < timeline.schedules.size(); ++unit) {
     std::vector<Span> computing, busy;
     const auto& steps = timeline.schedules[unit].steps;
     for (std::size_t index = 0; index < steps.size(); ++index) {
-      const Interval& interval = timeline.steps[unit][last][index];
+      const Interval& interval = timeline.steps[unit][iteration][index];
       const Span span{std::max(interval.begin, reduced), std::min(interval.end, stepped)};
       const bool counts = is_optimizer(steps[index].action) ||
                           (blocks && std::holds_alternative<GatherParameters>(steps[index].action));
@@ -351,6 +367,18 @@ StepLatency step_latency(const Timeline& timeline, const Plan& plan) {
   latency.exposed_communication = communication / ranks * 1e-9;
   latency.waiting = std::max(0.0, latency.optimizer_step - latency.compute - latency.exposed_communication);
   return latency;
+}
+
+StepLatency mean(const std::vector<StepLatency>& latencies) {
+  constexpr double StepLatency::*kParts[] = {
+      &StepLatency::forward_backward, &StepLatency::optimizer_step,        &StepLatency::iteration,
+      &StepLatency::compute,          &StepLatency::exposed_communication, &StepLatency::waiting};
+  StepLatency mean;
+  for (const auto part : kParts) {
+    for (const StepLatency& latency : latencies) mean.*part += latency.*part;
+    mean.*part /= static_cast<double>(latencies.size());
+  }
+  return mean;
 }
 
 }  // namespace canzona::harness

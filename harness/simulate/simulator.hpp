@@ -16,9 +16,13 @@ struct RankClass {
   int tp_class = 0;
 };
 
-/// Every DP rank with equal shares and equal micro-groups is one DP class; TP ranks are one class where updates are
-/// redundant. Classes are ordered by (dp_class, tp_class).
-std::vector<RankClass> rank_classes(const Plan& plan, const Model& model, const GradientBuffer& buffer);
+/// By parameter and block, Workload::turns.
+using Turns = std::vector<std::vector<std::int64_t>>;
+
+/// Every DP rank with equal shares and equal micro-groups, whose matrices have equal `turns` if any are given, is one
+/// DP class; TP ranks are one class where updates are redundant. Classes are ordered by (dp_class, tp_class).
+std::vector<RankClass> rank_classes(const Plan& plan, const Model& model, const GradientBuffer& buffer,
+                                    const Turns& turns = {});
 
 /// When a step became ready on its rank, when it began (a collective: when the last rank was ready) and when it ended.
 struct Interval {
@@ -33,15 +37,24 @@ struct Timeline {
   std::vector<std::vector<std::vector<Interval>>> steps;  ///< by class, iteration, step
 };
 
-/// The duration of a step on a rank; of a collective, from the moment that its last rank is ready.
-using DurationOf = std::function<Nanoseconds(const Action&, int rank)>;
+/// The duration of a step on a rank in an iteration; of a collective, from the moment that its last rank is ready.
+using DurationOf = std::function<Nanoseconds(const Action&, int rank, std::int64_t iteration)>;
 
-/// Runs `iterations` iterations. Without `overlap` every rank does one step after another, in the order of its
-/// schedule. Throws PlanError when a step can never run.
+/// How iterations are run.
+struct Iterations {
+  int count = 2;
+  bool overlap = true;  ///< off: every rank does one step after another, in the order of its schedule
+  int micro_batches = 1;
+  std::int64_t period = 1;  ///< durations repeat after so many
+  Turns turns = {};         ///< where ranks differ by them
+};
+
+/// Throws PlanError when a step can never run.
 Timeline simulate(const Plan& plan, const Model& model, const GradientBuffer& buffer, const DurationOf& duration_of,
-                  int iterations, bool overlap);
+                  const Iterations& iterations);
 
-/// Where the time of one iteration goes, in the steady state, in seconds (see Step latency in the README).
+/// Where the time of one iteration goes, in the steady state, in seconds (see Step latency in the README); the mean
+/// over several iterations is one of the same kind.
 struct StepLatency {
   double forward_backward = 0;
   double optimizer_step = 0;
@@ -57,7 +70,9 @@ struct StepLatency {
 /// blocks on it, the last parameter gathered.
 Nanoseconds step_end(const Timeline& timeline, const Plan& plan, int iteration);
 
-/// Of the last iteration of `timeline`, which has at least two.
-StepLatency step_latency(const Timeline& timeline, const Plan& plan);
+/// Of an iteration that is not the first.
+StepLatency step_latency(const Timeline& timeline, const Plan& plan, int iteration);
+
+StepLatency mean(const std::vector<StepLatency>& latencies);
 
 }  // namespace canzona::harness

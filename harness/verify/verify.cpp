@@ -7,9 +7,9 @@
 #include <bit>
 #include <map>
 #include <mutex>
-#include <tuple>
 
 #include "reference/core/error.hpp"
+#include "reference/model/split.hpp"
 
 namespace canzona::harness {
 namespace {
@@ -39,6 +39,12 @@ template <class Scalar>
 std::string compare_rank(const Executor<Scalar>& executor, const DenseReference<Scalar>& dense,
                          const Workload& workload, int index) {
   const auto& rank = executor.rank(index);
+  if (rank.steps != dense.steps())
+    return fmt::format("rank {} took {} steps, one device {}", index, rank.steps, dense.steps());
+  if (!same_bits(rank.agreement.norm, dense.agreement().norm)) {
+    return fmt::format("rank {}: the global norm is {}, one device has {}", index, rank.agreement.norm,
+                       dense.agreement().norm);
+  }
   std::vector<std::vector<Range>> owned;
   for (std::size_t bucket = 0; bucket < workload.buffer.buckets.size(); ++bucket) {
     owned.push_back(owned_ranges(workload.plan, workload.buffer, static_cast<int>(bucket), rank.at.dp));
@@ -64,15 +70,15 @@ std::string compare_rank(const Executor<Scalar>& executor, const DenseReference<
   return {};
 }
 
-/// Matrix-optimizer steps that a plan should cost: each block once, times the ranks that compute it redundantly.
-std::int64_t expected_orthogonalizations(const Workload& workload, int iterations) {
+/// Matrix-optimizer steps that a plan should cost: each block once a step, times the ranks that compute it redundantly.
+std::int64_t expected_matrix_steps(const Workload& workload, std::int64_t steps) {
   std::int64_t blocks = 0;
   for (const Parameter& parameter : workload.model.parameters) {
     if (parameter.routing == Routing::matrix) blocks += static_cast<std::int64_t>(parameter.blocks.size());
   }
   const int copies = (workload.plan.replicated() ? workload.mesh.dp : 1) *
                      (workload.plan.matrix_update == MatrixUpdate::redundant ? workload.mesh.tp : 1);
-  return blocks * iterations * copies;
+  return blocks * steps * copies;
 }
 
 std::string compare_traffic(const Traffic& moved, const Workload& workload, const Precision& precision,
@@ -90,6 +96,13 @@ std::string compare_traffic(const Traffic& moved, const Workload& workload, cons
   return {};
 }
 
+template <class Scalar>
+reference::Objective<Scalar> objective_of(const VerifyRequest& request) {
+  reference::Objective<Scalar> objective(request.seed);
+  if (request.poisoned) objective.poison(*request.poisoned, 0, 0);
+  return objective;
+}
+
 /// Dense runs by what they depend on, shared by the strategies.
 template <class Scalar>
 class DenseRuns {
@@ -97,10 +110,11 @@ class DenseRuns {
   const DenseReference<Scalar>& of(const VerifyCase& what, const Workload& workload, const Precision& precision,
                                    const VerifyRequest& request) {
     const std::lock_guard lock(mutex_);
-    const auto key = std::make_tuple(what.optimizer, what.mesh.dp, what.mesh.tp, what.precision);
-    auto& run = runs_[key];
+    VerifyCase key = what;
+    key.strategy.clear();
+    auto& run = runs_[{key.name(), workload.turns}];
     if (!run) {
-      run = std::make_unique<DenseReference<Scalar>>(workload, precision, request.seed);
+      run = std::make_unique<DenseReference<Scalar>>(workload, precision, objective_of<Scalar>(request));
       run->run(request.iterations);
     }
     return *run;
@@ -108,16 +122,29 @@ class DenseRuns {
 
  private:
   std::mutex mutex_;
-  std::map<std::tuple<std::string, int, int, DType>, std::unique_ptr<DenseReference<Scalar>>> runs_;
+  std::map<std::pair<std::string, std::vector<std::vector<std::int64_t>>>, std::unique_ptr<DenseReference<Scalar>>>
+      runs_;
 };
 
 template <class Scalar>
-std::string run_case(const VerifyCase& what, const Workload& workload, const VerifyRequest& request,
-                     DenseRuns<Scalar>& runs) {
+CaseResult run_case(const VerifyCase& what, const Workload& workload, const VerifyRequest& request,
+                    DenseRuns<Scalar>& runs) {
   const Precision precision = reference::make_precision(what.precision, request.gradient);
-  Executor<Scalar> executor(workload, precision, request.seed);
+  Executor<Scalar> executor(workload, precision, objective_of<Scalar>(request));
   executor.run(request.iterations);
-  return compare(executor, runs.of(what, workload, precision, request), workload, precision, request.iterations);
+  const DenseReference<Scalar>& dense = runs.of(what, workload, precision, request);
+  return {what, compare(executor, dense, workload, precision, request.iterations), request.iterations - dense.steps(),
+          dense.failed_refreshes()};
+}
+
+/// The verification options of an optimizer, and over them those given that it has.
+std::map<std::string, std::string> options_of(const reference::OptimizerDescription& optimizer,
+                                              const std::map<std::string, std::string>& given) {
+  std::map<std::string, std::string> options = optimizer.verification;
+  for (const OptionDescription& option : optimizer.options) {
+    if (const auto found = given.find(option.name); found != given.end()) options[option.name] = found->second;
+  }
+  return options;
 }
 
 /// Bytes that running the case takes: per rank weights, seen, gradient, master and two moments; six whole models for
@@ -145,7 +172,10 @@ std::vector<VerifyCase> cases_of(const VerifyRequest& request) {
   for (const std::string& optimizer : request.optimizers) {
     for (const Mesh& mesh : request.meshes) {
       for (const DType precision : request.precisions) {
-        for (const std::string& strategy : request.strategies) cases.push_back({optimizer, strategy, mesh, precision});
+        for (const BlockSplit& split : request.splits) {
+          for (const std::string& strategy : request.strategies)
+            cases.push_back({optimizer, strategy, mesh, precision, split});
+        }
       }
     }
   }
@@ -155,7 +185,8 @@ std::vector<VerifyCase> cases_of(const VerifyRequest& request) {
 }  // namespace
 
 std::string VerifyCase::name() const {
-  return fmt::format("{} {} dp {} × tp {} {}", optimizer, strategy, mesh.dp, mesh.tp, name_of(precision));
+  return fmt::format("{} {} dp {} × tp {} {} {}", optimizer, strategy, mesh.dp, mesh.tp, name_of(precision),
+                     canzona::name_of(split));
 }
 
 std::vector<Mesh> standard_meshes() {
@@ -167,14 +198,13 @@ std::size_t count_cases(const VerifyRequest& request) { return cases_of(request)
 template <class Scalar>
 std::string compare(const Executor<Scalar>& executor, const DenseReference<Scalar>& dense, const Workload& workload,
                     const Precision& precision, int iterations) {
-  std::int64_t orthogonalizations = 0;
+  std::int64_t matrix_steps = 0;
   for (int rank = 0; rank < workload.mesh.ranks(); ++rank) {
     if (std::string failure = compare_rank(executor, dense, workload, rank); !failure.empty()) return failure;
-    orthogonalizations += executor.rank(rank).orthogonalizations;
+    matrix_steps += executor.rank(rank).matrix_steps;
   }
-  const std::int64_t expected = expected_orthogonalizations(workload, iterations);
-  if (orthogonalizations != expected)
-    return fmt::format("{} matrix updates, {} expected", orthogonalizations, expected);
+  const std::int64_t expected = expected_matrix_steps(workload, dense.steps());
+  if (matrix_steps != expected) return fmt::format("{} matrix updates, {} expected", matrix_steps, expected);
   return compare_traffic(executor.traffic(), workload, precision, iterations);
 }
 
@@ -194,6 +224,9 @@ std::vector<CaseResult> verify(const VerifyRequest& request, const std::function
     workload.mesh = what.mesh;
     workload.strategy = what.strategy;
     workload.optimizer = what.optimizer;
+    workload.split = what.split;
+    workload.optimizer_options =
+        options_of(reference::Optimizers::instance().find(what.optimizer), request.settings.optimizer_options);
     workloads.push_back(make_workload(workload));
     require_memory(what, workloads.back());
   }
@@ -203,14 +236,13 @@ std::vector<CaseResult> verify(const VerifyRequest& request, const std::function
 #pragma omp parallel for schedule(dynamic, 1)
   for (std::size_t index = 0; index < cases.size(); ++index) {
     if (interrupted()) continue;
-    std::string failure;
     try {
-      failure = cases[index].precision == DType::fp64 ? run_case(cases[index], workloads[index], request, double_runs)
-                                                      : run_case(cases[index], workloads[index], request, float_runs);
+      results[index] = cases[index].precision == DType::fp64
+                           ? run_case(cases[index], workloads[index], request, double_runs)
+                           : run_case(cases[index], workloads[index], request, float_runs);
     } catch (const std::exception& error) {
-      failure = error.what();
+      results[index] = CaseResult{cases[index], error.what()};
     }
-    results[index] = CaseResult{cases[index], std::move(failure)};
     advance();
   }
   std::vector<CaseResult> finished;

@@ -16,11 +16,13 @@ template OptimizerPair<float> make_optimizers(const Workload&, DType);
 template OptimizerPair<double> make_optimizers(const Workload&, DType);
 
 template <class Scalar>
-DenseReference<Scalar>::DenseReference(const Workload& workload, const Precision& precision, std::uint64_t seed)
+DenseReference<Scalar>::DenseReference(const Workload& workload, const Precision& precision,
+                                       const Objective<Scalar>& objective)
     : model_(workload.model),
       dp_(workload.mesh.dp),
+      training_(workload.training),
       precision_(precision),
-      objective_(seed),
+      objective_(objective),
       optimizers_(make_optimizers<Scalar>(workload, precision.arithmetic)) {
   for (std::size_t index = 0; index < model_.parameters.size(); ++index) {
     const Parameter& parameter = model_.parameters[index];
@@ -33,23 +35,46 @@ DenseReference<Scalar>::DenseReference(const Workload& workload, const Precision
     if (parameter.routing == Routing::elementwise) {
       states.push_back(optimizers_.elementwise->init(parameter.shape));
     } else {
-      for (const Block& block : parameter.blocks)
-        states.push_back(optimizers_.matrix->init(parameter.block_shape(block)));
+      for (std::size_t block = 0; block < parameter.blocks.size(); ++block) {
+        states.push_back(optimizers_.matrix->init(parameter.block_shape(parameter.blocks[block])));
+        states.back().turn = workload.turns[index][block];
+      }
     }
   }
 }
 
 template <class Scalar>
 void DenseReference<Scalar>::run(int iterations) {
-  for (int count = 0; count < iterations; ++count, ++iteration_) {
-    for (int parameter = 0; parameter < static_cast<int>(model_.parameters.size()); ++parameter) {
-      const Matrix<Scalar> direction = update(parameter, averaged_gradient(parameter));
+  const int count = static_cast<int>(model_.parameters.size());
+  for (const std::int64_t end = iteration_ + iterations; iteration_ < end; ++iteration_) {
+    std::vector<Matrix<Scalar>> gradients;
+    ExactSum squares;
+    for (int parameter = 0; parameter < count; ++parameter) {
+      gradients.push_back(averaged_gradient(parameter));
+      for (const Scalar element : gradients.back().reshaped())
+        squares.add(static_cast<double>(element) * static_cast<double>(element));
+    }
+    agreement_ = agree(squares, training_.clip_norm);
+    if (agreement_.skip) continue;
+    ++steps_;
+    for (int parameter = 0; parameter < count; ++parameter) {
+      const Matrix<Scalar> clipped = static_cast<Scalar>(agreement_.factor) * gradients[parameter];
+      const Matrix<Scalar> direction = update(parameter, clipped);
       const bool elementwise = model_.parameters[parameter].routing == Routing::elementwise;
       const auto& optimizer = elementwise ? optimizers_.elementwise : optimizers_.matrix;
-      optimizer->apply(direction.data(), masters_[parameter].data(), direction.size());
+      optimizer->apply(steps_, direction.data(), masters_[parameter].data(), direction.size());
       weights_[parameter] = rounded(precision_.wire.parameter, masters_[parameter]);
     }
   }
+}
+
+template <class Scalar>
+std::int64_t DenseReference<Scalar>::failed_refreshes() const {
+  std::int64_t failed = 0;
+  for (const auto& states : states_) {
+    for (const auto& state : states) failed += state.failed_refreshes;
+  }
+  return failed;
 }
 
 template <class Scalar>
@@ -58,9 +83,10 @@ Matrix<Scalar> DenseReference<Scalar>::averaged_gradient(int parameter) const {
   const DType type = precision_.wire.gradient;
   Matrix<Scalar> sum = Matrix<Scalar>::Zero(weights.rows(), weights.cols());
   for (int dp_rank = 0; dp_rank < dp_; ++dp_rank) {
-    const std::uint64_t key = objective_.gradient_key(iteration_, dp_rank, parameter);
+    const auto gradients = objective_.gradients(iteration_, dp_rank, parameter, {0, training_.batch});
     for (std::int64_t i = 0; i < sum.size(); ++i) {
-      sum.data()[i] += round_to(type, objective_.gradient(key, i, weights.data()[i]));
+      const Scalar own = gradients.add_to(0, i, weights.data()[i]) / static_cast<Scalar>(training_.batch);
+      sum.data()[i] += round_to(type, own);
     }
   }
   return rounded(type, Matrix<Scalar>(sum / static_cast<Scalar>(dp_)));

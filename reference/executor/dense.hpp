@@ -25,12 +25,15 @@ OptimizerPair<Scalar> make_optimizers(const Workload& workload, DType arithmetic
 template <class Scalar>
 class DenseReference {
  public:
-  DenseReference(const Workload& workload, const Precision& precision, std::uint64_t seed);
+  DenseReference(const Workload& workload, const Precision& precision, const Objective<Scalar>& objective);
 
   void run(int iterations);
 
   const Matrix<Scalar>& master(int parameter) const { return masters_[parameter]; }
   const Matrix<Scalar>& weights(int parameter) const { return weights_[parameter]; }
+  const Agreement& agreement() const { return agreement_; }  ///< of the last iteration
+  std::int64_t steps() const { return steps_; }              ///< iterations that were not skipped
+  std::int64_t failed_refreshes() const;
 
  private:
   Matrix<Scalar> averaged_gradient(int parameter) const;
@@ -38,10 +41,13 @@ class DenseReference {
 
   Model model_;
   int dp_;
+  Training training_;
   Precision precision_;
   Objective<Scalar> objective_;
   OptimizerPair<Scalar> optimizers_;
   std::int64_t iteration_ = 0;
+  std::int64_t steps_ = 0;
+  Agreement agreement_;
   std::vector<Matrix<Scalar>> masters_;             // by parameter
   std::vector<Matrix<Scalar>> weights_;             // masters rounded to the model's type
   std::vector<std::vector<State<Scalar>>> states_;  // by parameter, then by block

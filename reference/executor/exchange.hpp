@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "reference/core/exact_sum.hpp"
 #include "reference/model/shard.hpp"
 #include "reference/plan/traffic.hpp"
 
@@ -37,6 +38,12 @@ class Exchange {
                     Scalar* target) {
     if (from != to) traffic_.add(collective, from, count * bytes_of(type));
     if (source != target) std::copy_n(source, count, target);
+  }
+
+  /// `sum` as rank `to` receives it from rank `from`.
+  virtual ExactSum send(int from, int to, const ExactSum& sum) {
+    if (from != to) traffic_.add(Collective::agree_on_gradients, from, ExactSum::bytes());
+    return sum;
   }
 
   /// Puts rank `tp_rank`'s shard into its place in the whole matrix.

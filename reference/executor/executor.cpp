@@ -11,8 +11,9 @@ namespace canzona::reference {
 namespace {
 
 bool is_collective(const Action& action) {
-  return std::holds_alternative<ReduceGradients>(action) || std::holds_alternative<GatherShards>(action) ||
-         std::holds_alternative<ScatterUpdates>(action) || std::holds_alternative<GatherParameters>(action);
+  return std::holds_alternative<ReduceGradients>(action) || std::holds_alternative<AgreeOnGradients>(action) ||
+         std::holds_alternative<GatherShards>(action) || std::holds_alternative<ScatterUpdates>(action) ||
+         std::holds_alternative<GatherParameters>(action);
 }
 
 }  // namespace
@@ -20,21 +21,24 @@ bool is_collective(const Action& action) {
 std::vector<Schedule> make_schedules(const Workload& workload) {
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < workload.mesh.ranks(); ++rank) {
-    schedules.push_back(make_schedule(workload.plan, workload.model, workload.buffer, rank));
+    schedules.push_back(
+        make_schedule(workload.plan, workload.model, workload.buffer, rank, workload.training.micro_batches));
     validate(schedules.back());
   }
   return schedules;
 }
 
 template <class Scalar>
-Executor<Scalar>::Executor(const Workload& workload, const Precision& precision, std::uint64_t seed)
-    : Executor(workload, precision, seed, make_schedules(workload),
+Executor<Scalar>::Executor(const Workload& workload, const Precision& precision, const Objective<Scalar>& objective)
+    : Executor(workload, precision, objective, make_schedules(workload),
                std::make_unique<Exchange<Scalar>>(workload.mesh.ranks())) {}
 
 template <class Scalar>
-Executor<Scalar>::Executor(const Workload& workload, const Precision& precision, std::uint64_t seed,
+Executor<Scalar>::Executor(const Workload& workload, const Precision& precision, const Objective<Scalar>& objective,
                            std::vector<Schedule> schedules, std::unique_ptr<Exchange<Scalar>> exchange)
-    : mesh_(workload.mesh), ranks_(workload, precision, seed, std::move(exchange)), schedules_(std::move(schedules)) {
+    : mesh_(workload.mesh),
+      ranks_(workload, precision, objective, std::move(exchange)),
+      schedules_(std::move(schedules)) {
   for (const Schedule& schedule : schedules_) {
     auto& queues = queues_.emplace_back();
     for (std::size_t step = 0; step < schedule.steps.size(); ++step) {

@@ -19,11 +19,11 @@ std::vector<Schedule> make_schedules(const Workload& workload);
 template <class Scalar>
 class Executor {
  public:
-  Executor(const Workload& workload, const Precision& precision, std::uint64_t seed);
+  Executor(const Workload& workload, const Precision& precision, const Objective<Scalar>& objective);
 
   /// Runs with other schedules or another exchange, so that tests can plant faults.
-  Executor(const Workload& workload, const Precision& precision, std::uint64_t seed, std::vector<Schedule> schedules,
-           std::unique_ptr<Exchange<Scalar>> exchange);
+  Executor(const Workload& workload, const Precision& precision, const Objective<Scalar>& objective,
+           std::vector<Schedule> schedules, std::unique_ptr<Exchange<Scalar>> exchange);
 
   /// Lets streams advance in a random order drawn from `seed`: a result that depends on it lacks a dependency.
   void shuffle(std::uint64_t seed) { shuffle_ = seed; }

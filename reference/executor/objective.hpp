@@ -2,9 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <optional>
+#include <tuple>
+#include <vector>
 
 #include "reference/core/dtype.hpp"
 #include "reference/core/random.hpp"
+#include "reference/core/shape.hpp"
 #include "reference/plan/traffic.hpp"
 
 namespace canzona::reference {
@@ -27,12 +32,16 @@ inline Precision make_precision(DType arithmetic, DType gradient) {
   return {};
 }
 
-/// On data-parallel rank r at iteration t: loss = ⟨N, W⟩ + ½·c·‖W‖² with N = N(t, r) random, so the gradient of an
-/// element is N + c·W: it can be computed anywhere from the element's index, and a stale weight spoils it.
+/// On data-parallel rank r at iteration t, sample s: loss = ⟨N, W⟩ + ½·c·‖W‖² with N = N(t, r, s) random, so the
+/// gradient of an element is N + c·W: it can be computed anywhere from the element's index, and a stale weight spoils
+/// it.
 template <class Scalar>
 class Objective {
  public:
-  explicit Objective(std::uint64_t seed) : seed_(seed) {}
+  Objective(std::uint64_t seed) : seed_(seed) {}  // NOLINT(google-explicit-constructor): a seed is an objective
+
+  /// Element 0 of `parameter` has no finite gradient on `dp_rank` at `iteration`.
+  void poison(std::int64_t iteration, int dp_rank, int parameter) { poison_ = {{iteration, dp_rank, parameter}}; }
 
   /// Element `index` (row-major in the whole parameter) before the first step.
   Scalar initial_weight(int parameter, std::int64_t index) const {
@@ -41,13 +50,31 @@ class Objective {
         0.02 * random_normal(random_key({seed_, kWeights, static_cast<std::uint64_t>(parameter)}), index));
   }
 
-  /// The random stream of a parameter's gradient, to be passed to `gradient` for its elements.
-  std::uint64_t gradient_key(std::int64_t iteration, int dp_rank, int parameter) const {
-    return random_key({seed_, kGradients, static_cast<std::uint64_t>(iteration), static_cast<std::uint64_t>(dp_rank),
-                       static_cast<std::uint64_t>(parameter)});
-  }
-  Scalar gradient(std::uint64_t key, std::int64_t index, Scalar weight) const {
-    return static_cast<Scalar>(random_normal(key, index)) + static_cast<Scalar>(kCurvature) * weight;
+  /// The gradients of a parameter over consecutive samples.
+  class Gradients {
+   public:
+    /// `sum` and the gradients of element `index`, added in the order of the samples.
+    Scalar add_to(Scalar sum, std::int64_t index, Scalar weight) const {
+      for (const std::uint64_t key : keys_)
+        sum += static_cast<Scalar>(random_normal(key, index)) + static_cast<Scalar>(kCurvature) * weight;
+      return is_poisoned_ && index == 0 ? std::numeric_limits<Scalar>::infinity() : sum;
+    }
+
+   private:
+    friend class Objective;
+    std::vector<std::uint64_t> keys_;
+    bool is_poisoned_ = false;
+  };
+
+  Gradients gradients(std::int64_t iteration, int dp_rank, int parameter, Range samples) const {
+    Gradients gradients;
+    for (std::int64_t sample = samples.begin; sample < samples.end; ++sample) {
+      gradients.keys_.push_back(
+          random_key({seed_, kGradients, static_cast<std::uint64_t>(iteration), static_cast<std::uint64_t>(dp_rank),
+                      static_cast<std::uint64_t>(parameter), static_cast<std::uint64_t>(sample)}));
+    }
+    gradients.is_poisoned_ = poison_ == std::optional(std::tuple(iteration, dp_rank, parameter));
+    return gradients;
   }
 
  private:
@@ -55,6 +82,7 @@ class Objective {
   static constexpr std::uint64_t kGradients = 2;
   static constexpr double kCurvature = 0.5;
   std::uint64_t seed_;
+  std::optional<std::tuple<std::int64_t, int, int>> poison_;
 };
 
 }  // namespace canzona::reference

@@ -62,11 +62,11 @@ Value take(std::map<int, Value>& map, int parameter, int rank, const char* what)
 }  // namespace
 
 template <class Scalar>
-VirtualRanks<Scalar>::VirtualRanks(const Workload& workload, const Precision& precision, std::uint64_t seed,
-                                   std::unique_ptr<Exchange<Scalar>> exchange)
+VirtualRanks<Scalar>::VirtualRanks(const Workload& workload, const Precision& precision,
+                                   const Objective<Scalar>& objective, std::unique_ptr<Exchange<Scalar>> exchange)
     : workload_(workload),
       precision_(precision),
-      objective_(seed),
+      objective_(objective),
       optimizers_(make_optimizers<Scalar>(workload, precision.arithmetic)),
       exchange_(std::move(exchange)) {
   constexpr Scalar kNothing = std::numeric_limits<Scalar>::quiet_NaN();
@@ -98,8 +98,9 @@ template <class Scalar>
 void VirtualRanks<Scalar>::perform(const Action& action, const std::vector<int>& group, std::int64_t iteration) {
   const int first = group.front();
   std::visit(Overloaded{[&](const Forward& step) { forward(ranks_[first], step.layer); },
-                        [&](const Backward& step) { backward(ranks_[first], step.layer, iteration); },
+                        [&](const Backward& step) { backward(ranks_[first], step, iteration); },
                         [&](const ReduceGradients& step) { reduce_gradients(group, step.bucket); },
+                        [&](const AgreeOnGradients& step) { agree_on_gradients(group, step.over_tp); },
                         [&](const GatherShards& step) { gather_shards(group, step.group); },
                         [&](const Update& step) { update(first, step.parameter); },
                         [&](const UpdateElements& step) { update_elements(ranks_[first], step.bucket); },
@@ -119,17 +120,25 @@ void VirtualRanks<Scalar>::forward(VirtualRank<Scalar>& rank, int layer) {
 }
 
 template <class Scalar>
-void VirtualRanks<Scalar>::backward(VirtualRank<Scalar>& rank, int layer, std::int64_t iteration) {
+void VirtualRanks<Scalar>::backward(VirtualRank<Scalar>& rank, const Backward& step, std::int64_t iteration) {
+  const Training& training = workload_.training;
+  const std::int64_t samples = training.batch / training.micro_batches;
+  const bool is_last = step.micro_batch + 1 == training.micro_batches;
   for (const Slot& slot : workload_.buffer.slots) {
     const Parameter& parameter = workload_.model.parameters[slot.parameter];
-    if (parameter.layer != layer) continue;
-    const std::uint64_t key = objective_.gradient_key(iteration, rank.at.dp, slot.parameter);
+    if (parameter.layer != step.layer) continue;
+    if (step.micro_batch == 0) {
+      std::fill(rank.gradient.begin() + slot.elements.begin,
+                rank.gradient.begin() + align_up(slot.elements.end, kAlignment), Scalar(0));
+    }
+    const auto gradients = objective_.gradients(iteration, rank.at.dp, slot.parameter,
+                                                {step.micro_batch * samples, (step.micro_batch + 1) * samples});
     for_each_element(parameter, workload_.mesh.tp, rank.at.tp, slot.elements,
                      [&](std::int64_t whole, std::int64_t position) {
-                       rank.gradient[position] = objective_.gradient(key, whole, rank.seen[position]);
+                       Scalar& sum = rank.gradient[position];
+                       sum = gradients.add_to(sum, whole, rank.seen[position]);
+                       if (is_last) sum /= static_cast<Scalar>(training.batch);
                      });
-    std::fill(rank.gradient.begin() + slot.elements.end,
-              rank.gradient.begin() + align_up(slot.elements.end, kAlignment), Scalar(0));
   }
 }
 
@@ -194,6 +203,47 @@ void VirtualRanks<Scalar>::reduce_padded(const std::vector<int>& group, const Pi
 }
 
 template <class Scalar>
+void VirtualRanks<Scalar>::agree_on_gradients(const std::vector<int>& group, bool over_tp) {
+  std::vector<ExactSum> sums;
+  for (const int member : group) sums.push_back(over_tp ? ranks_[member].squares : own_squares(ranks_[member]));
+  for (const int receiver : group) {
+    VirtualRank<Scalar>& rank = ranks_[receiver];
+    rank.squares = {};
+    for (std::size_t sender = 0; sender < group.size(); ++sender)
+      rank.squares.add(exchange_->send(group[sender], receiver, sums[sender]));
+    if (!over_tp) continue;
+    rank.agreement = agree(rank.squares, workload_.training.clip_norm);
+    rank.steps += rank.agreement.skip ? 0 : 1;
+  }
+}
+
+/// Of the elements that this rank counts: those that it owns, or an even share where all ranks own all; a parameter
+/// that every TP rank holds is counted by the first.
+template <class Scalar>
+ExactSum VirtualRanks<Scalar>::own_squares(const VirtualRank<Scalar>& rank) const {
+  ExactSum squares;
+  for (std::size_t index = 0; index < workload_.buffer.buckets.size(); ++index) {
+    const Bucket& bucket = workload_.buffer.buckets[index];
+    const std::vector<Range> counted =
+        workload_.plan.replicated()
+            ? std::vector<Range>{even_ranges(bucket.elements, workload_.mesh.dp)[rank.at.dp]}
+            : owned_ranges(workload_.plan, workload_.buffer, static_cast<int>(index), rank.at.dp);
+    for (int slot = bucket.first_slot; slot < bucket.end_slot; ++slot) {
+      const Parameter& parameter = workload_.model.parameters[workload_.buffer.slots[slot].parameter];
+      if (parameter.sharding == Sharding::none && rank.at.tp != 0) continue;
+      for (const Range& range : counted) {
+        const Range mine = intersection(range, workload_.buffer.slots[slot].elements);
+        for (std::int64_t i = mine.begin; i < mine.end; ++i) {
+          const auto element = static_cast<double>(rank.gradient[i]);
+          squares.add(element * element);
+        }
+      }
+    }
+  }
+  return squares;
+}
+
+template <class Scalar>
 void VirtualRanks<Scalar>::gather_shards(const std::vector<int>& group, int micro_group) {
   const bool redundant = workload_.plan.matrix_update == MatrixUpdate::redundant;
   for (const HostedMatrix& member : members(group.front(), micro_group).members) {
@@ -217,21 +267,28 @@ void VirtualRanks<Scalar>::gather_shards(const std::vector<int>& group, int micr
 template <class Scalar>
 void VirtualRanks<Scalar>::update(int index, int parameter) {
   VirtualRank<Scalar>& rank = ranks_[index];
-  const Matrix<Scalar> gradient = take(rank.gathered, parameter, index, "the gathered gradient");
-  const auto& blocks = workload_.model.parameters[parameter].blocks;
-  auto& states = rank.matrix_states[parameter];
+  Matrix<Scalar> gradient = take(rank.gathered, parameter, index, "the gathered gradient");
   Matrix<Scalar> whole = Matrix<Scalar>::Zero(gradient.rows(), gradient.cols());
-  for (std::size_t block = 0; block < blocks.size(); ++block) {
-    const Matrix<Scalar> rows = take_block(gradient, blocks[block]);
-    if (states.size() == block) states.push_back(optimizers_.matrix->init(shape_of(rows)));
-    place_block(optimizers_.matrix->step(rows, states[block]), blocks[block], whole);
-    ++rank.orthogonalizations;
+  if (!rank.agreement.skip) {
+    gradient *= static_cast<Scalar>(rank.agreement.factor);
+    const auto& blocks = workload_.model.parameters[parameter].blocks;
+    auto& states = rank.matrix_states[parameter];
+    for (std::size_t block = 0; block < blocks.size(); ++block) {
+      const Matrix<Scalar> rows = take_block(gradient, blocks[block]);
+      if (states.size() == block) {
+        states.push_back(optimizers_.matrix->init(shape_of(rows)));
+        states.back().turn = workload_.turns[parameter][block];
+      }
+      place_block(optimizers_.matrix->step(rows, states[block]), blocks[block], whole);
+      ++rank.matrix_steps;
+    }
   }
   rank.updates[parameter] = std::move(whole);
 }
 
 template <class Scalar>
 void VirtualRanks<Scalar>::update_elements(VirtualRank<Scalar>& rank, int bucket) {
+  if (rank.agreement.skip) return;
   const Bucket& slots = workload_.buffer.buckets[bucket];
   for (int index = slots.first_slot; index < slots.end_slot; ++index) {
     const Slot& slot = workload_.buffer.slots[index];
@@ -241,10 +298,11 @@ void VirtualRanks<Scalar>::update_elements(VirtualRank<Scalar>& rank, int bucket
       if (mine.empty()) continue;
       Matrix<Scalar> gradient(1, mine.size());
       std::copy_n(rank.gradient.begin() + mine.begin, mine.size(), gradient.data());
+      gradient *= static_cast<Scalar>(rank.agreement.factor);
       auto [state, fresh] = rank.element_states.try_emplace(mine.begin);
       if (fresh) state->second = optimizers_.elementwise->init(shape_of(gradient));
       const Matrix<Scalar> direction = optimizers_.elementwise->step(gradient, state->second);
-      optimizers_.elementwise->apply(direction.data(), rank.master.data() + mine.begin, mine.size());
+      optimizers_.elementwise->apply(rank.steps, direction.data(), rank.master.data() + mine.begin, mine.size());
       refresh_weights(rank, mine);
     }
   }
@@ -280,7 +338,8 @@ void VirtualRanks<Scalar>::apply(int index, int parameter) {
   } else {
     shard = take(rank.shard_updates, parameter, index, "the scattered update");
   }
-  optimizers_.matrix->apply(shard.data(), rank.master.data() + elements.begin, elements.size());
+  if (rank.agreement.skip) return;
+  optimizers_.matrix->apply(rank.steps, shard.data(), rank.master.data() + elements.begin, elements.size());
   refresh_weights(rank, elements);
 }
 

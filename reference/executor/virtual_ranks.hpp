@@ -7,6 +7,7 @@
 
 #include "reference/executor/dense.hpp"
 #include "reference/executor/exchange.hpp"
+#include "reference/plan/training.hpp"
 #include "reference/schedule/schedule.hpp"
 
 namespace canzona::reference {
@@ -24,14 +25,17 @@ struct VirtualRank {
   std::map<int, std::vector<Scalar>> shard_updates;         ///< this rank's slice, from ScatterUpdates until Apply
   std::map<int, std::vector<State<Scalar>>> matrix_states;  ///< by parameter, then block
   std::map<std::int64_t, State<Scalar>> element_states;     ///< by first element
-  std::int64_t orthogonalizations = 0;                      ///< steps of the matrix optimizer
+  ExactSum squares;                                         ///< of the averaged gradient: this rank's part, then all
+  Agreement agreement;                                      ///< of this iteration
+  std::int64_t steps = 0;                                   ///< iterations that were not skipped
+  std::int64_t matrix_steps = 0;                            ///< steps of the matrix optimizer on a block
 };
 
 /// All ranks of a workload. Steps that lack their input throw PlanError naming the rank and the parameter.
 template <class Scalar>
 class VirtualRanks {
  public:
-  VirtualRanks(const Workload& workload, const Precision& precision, std::uint64_t seed,
+  VirtualRanks(const Workload& workload, const Precision& precision, const Objective<Scalar>& objective,
                std::unique_ptr<Exchange<Scalar>> exchange);
 
   /// Runs one step on all of `group`: a collective's whole group, or the one rank of any other step.
@@ -44,9 +48,11 @@ class VirtualRanks {
   using Pieces = std::vector<std::vector<Range>>;  // by member of a group
 
   void forward(VirtualRank<Scalar>& rank, int layer);
-  void backward(VirtualRank<Scalar>& rank, int layer, std::int64_t iteration);
+  void backward(VirtualRank<Scalar>& rank, const Backward& step, std::int64_t iteration);
   void reduce_gradients(const std::vector<int>& group, int bucket);
   void reduce_padded(const std::vector<int>& group, const Pieces& owned, std::int64_t largest);
+  void agree_on_gradients(const std::vector<int>& group, bool over_tp);
+  ExactSum own_squares(const VirtualRank<Scalar>& rank) const;
   void gather_shards(const std::vector<int>& group, int micro_group);
   void update(int rank, int parameter);
   void update_elements(VirtualRank<Scalar>& rank, int bucket);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "reference/core/error.hpp"
+#include "reference/model/split.hpp"
 
 namespace canzona {
 namespace {
@@ -40,7 +41,7 @@ Parameter vocabulary(std::string name, const ModelConfig& config, std::int64_t t
   return parameter;
 }
 
-void add_decoder_layer(Model& model, const ModelConfig& config, int index) {
+void add_decoder_layer(Model& model, const ModelConfig& config, const BlockSplit& split, int index) {
   const std::string prefix = fmt::format("decoder.layers.{}.", index);
   const int layer = index + 1;
   const std::int64_t hidden = config.hidden_size;
@@ -55,6 +56,8 @@ void add_decoder_layer(Model& model, const ModelConfig& config, int index) {
       elementwise(prefix + "self_attention.linear_qkv.layer_norm_weight", {1, hidden}, Sharding::none, layer));
   // Rows interleave per query group, so a contiguous cut over tp ranks keeps whole groups.
   list.push_back(matrix(prefix + "self_attention.linear_qkv.weight", {qkv, hidden}, Sharding::rows, {qkv}, layer));
+  if (split.qkv != BlockSplit::Qkv::none)
+    list.back().blocks = qkv_blocks(list.back(), config, split.qkv == BlockSplit::Qkv::per_head);
   list.push_back(
       elementwise(prefix + "self_attention.q_layernorm.weight", {1, config.head_dim}, Sharding::none, layer));
   list.push_back(
@@ -62,6 +65,7 @@ void add_decoder_layer(Model& model, const ModelConfig& config, int index) {
   list.push_back(elementwise(prefix + "mlp.linear_fc1.layer_norm_weight", {1, hidden}, Sharding::none, layer));
   list.push_back(
       matrix(prefix + "mlp.linear_fc1.weight", {checked_multiply(2, ffn), hidden}, Sharding::rows, {ffn, ffn}, layer));
+  if (split.fc1) list.back().blocks = gate_up_blocks(list.back(), config);
   list.push_back(matrix(prefix + "mlp.linear_fc2.weight", {hidden, ffn}, Sharding::columns, {hidden}, layer));
 }
 
@@ -91,7 +95,7 @@ std::int64_t Model::matrix_parameter_count() const {
 
 namespace {
 
-Model build(const ModelConfig& config, std::int64_t tp) {
+Model build(const ModelConfig& config, std::int64_t tp, const BlockSplit& split) {
   if (tp > config.num_key_value_heads) {
     throw InputError(config.origin, "tp", std::to_string(tp),
                      fmt::format("at most 'num_key_value_heads' ({})", config.num_key_value_heads));
@@ -104,7 +108,7 @@ Model build(const ModelConfig& config, std::int64_t tp) {
   model.name = config.name;
   model.layers = static_cast<int>(config.num_hidden_layers);
   model.parameters.push_back(vocabulary("embedding.word_embeddings.weight", config, tp, 0));
-  for (int index = 0; index < model.layers; ++index) add_decoder_layer(model, config, index);
+  for (int index = 0; index < model.layers; ++index) add_decoder_layer(model, config, split, index);
   const int output = model.layers + 1;
   model.parameters.push_back(
       elementwise("decoder.final_layernorm.weight", {1, config.hidden_size}, Sharding::none, output));
@@ -115,9 +119,9 @@ Model build(const ModelConfig& config, std::int64_t tp) {
 
 }  // namespace
 
-Model build_model(const ModelConfig& config, std::int64_t tp) {
+Model build_model(const ModelConfig& config, std::int64_t tp, const BlockSplit& split) {
   try {
-    return build(config, tp);
+    return build(config, tp, split);
   } catch (const OverflowError&) {
     throw InputError(
         config.origin, "the model's size",

@@ -51,11 +51,20 @@ struct Model {
   std::int64_t matrix_parameter_count() const;
 };
 
+/// Which parameters are updated as several matrices (split.hpp).
+struct BlockSplit {
+  enum class Qkv { none, qkv, per_head };
+
+  Qkv qkv = Qkv::none;
+  bool fc1 = false;  ///< gate and up
+  friend bool operator==(const BlockSplit&, const BlockSplit&) = default;
+};
+
 /// The parameters of `config`, stored for tensor parallelism over `tp` ranks: linear_qkv, linear_proj,
 /// linear_fc1 (gate over up), linear_fc2, norms, embedding, and the output layer unless tied; vocabulary padded
 /// to a multiple of 128·tp (Megatron's make-vocab-size-divisible-by).
 /// Throws InputError when `tp` does not divide the heads or the feed-forward size.
-Model build_model(const ModelConfig& config, std::int64_t tp);
+Model build_model(const ModelConfig& config, std::int64_t tp, const BlockSplit& split = {});
 
 /// The same model with every parameter routed to the elementwise optimizer.
 Model with_elementwise_routing(Model model);

@@ -10,8 +10,8 @@ namespace {
 template <class Scalar>
 class AdamW final : public Optimizer<Scalar> {
  public:
-  explicit AdamW(const Options& options)
-      : Optimizer<Scalar>(options.number("lr"), options.number("weight_decay")),
+  AdamW(const Options& options, DType /*arithmetic*/)
+      : Optimizer<Scalar>(options),
         beta1_(options.number("beta1")),
         beta2_(options.number("beta2")),
         eps_(options.number("eps")) {}
@@ -67,18 +67,16 @@ const OptimizerRegistration registration{OptimizerDescription{
     .order = 10,
     .description = "Adam with decoupled weight decay; also updates what no matrix optimizer takes",
     .citation = "Loshchilov, Hutter (arXiv 1711.05101); betas and lr of MoonshotAI/Moonlight@c2ad5b2",
-    .options =
-        {
-            {"lr", NumberOption{0, 1e6}, "0.001", "", "learning rate"},
-            {"weight_decay", NumberOption{0, 1e6}, "0.1", "", "decoupled, applied before the step"},
-            {"beta1", NumberOption{0, kBelowOne}, "0.9", "", "decay of the first moment"},
-            {"beta2", NumberOption{0, kBelowOne}, "0.95", "", "decay of the second moment"},
-            {"eps", NumberOption{0, 1e6}, "1e-8", "", "added outside the root"},
-        },
+    .options = learning_options("0.001", "0.1", "decoupled_before",
+                                {
+                                    {"beta1", NumberOption{0, kBelowOne}, "0.9", "", "decay of the first moment"},
+                                    {"beta2", NumberOption{0, kBelowOne}, "0.95", "", "decay of the second moment"},
+                                    {"eps", NumberOption{0, 1e6}, "1e-8", "", "added outside the root"},
+                                }),
     .needs_whole_matrix = false,
     .cost = cost,
-    .make_double = [](const Options& options, DType) { return std::make_unique<AdamW<double>>(options); },
-    .make_float = [](const Options& options, DType) { return std::make_unique<AdamW<float>>(options); },
+    .make_double = make_optimizer<AdamW, double>,
+    .make_float = make_optimizer<AdamW, float>,
 }};
 
 }  // namespace

@@ -21,6 +21,29 @@ std::int64_t MatrixProduct::flops() const {
   return checked_multiply(checked_multiply(2, times), checked_multiply(m, checked_multiply(n, k)));
 }
 
+std::int64_t Factorization::flops() const {
+  const std::int64_t cube = checked_multiply(n, checked_multiply(n, n));
+  return checked_multiply(times, kind == Kind::eigh ? checked_multiply(9, cube) : checked_multiply(8, cube) / 3);
+}
+
+std::string_view name_of(Factorization::Kind kind) { return kind == Factorization::Kind::eigh ? "eigh" : "qr"; }
+
+MatrixCost& MatrixCost::operator+=(const MatrixCost& other) {
+  flops = checked_add(flops, other.flops);
+  bytes_moved = checked_add(bytes_moved, other.bytes_moved);
+  state_bytes = checked_add(state_bytes, other.state_bytes);
+  products.insert(products.end(), other.products.begin(), other.products.end());
+  factorizations.insert(factorizations.end(), other.factorizations.begin(), other.factorizations.end());
+  return *this;
+}
+
+std::int64_t flops_of(const std::vector<MatrixProduct>& products, const std::vector<Factorization>& factorizations) {
+  std::int64_t flops = 0;
+  for (const MatrixProduct& product : products) flops = checked_add(flops, product.flops());
+  for (const Factorization& factorization : factorizations) flops = checked_add(flops, factorization.flops());
+  return flops;
+}
+
 Weight parse_weight(const std::string& name) {
   if (name == "numel") return Weight::numel;
   if (name == "flops") return Weight::flops;
@@ -31,21 +54,37 @@ Weight parse_weight(const std::string& name) {
 MatrixCost Cost::of(const Parameter& parameter) const {
   MatrixCost total;
   if (parameter.routing != Routing::matrix) return total;
-  for (const Block& block : parameter.blocks) {
-    const MatrixCost cost = of_matrix_(parameter.block_shape(block));
-    total.flops = checked_add(total.flops, cost.flops);
-    total.bytes_moved = checked_add(total.bytes_moved, cost.bytes_moved);
-    total.state_bytes = checked_add(total.state_bytes, cost.state_bytes);
-    total.products.insert(total.products.end(), cost.products.begin(), cost.products.end());
-  }
+  for (const Block& block : parameter.blocks) total += of_matrix_(parameter.block_shape(block));
   return total;
+}
+
+MatrixCost Cost::refresh_of(const Parameter& parameter, const Block& block) const {
+  if (!refresh_ || parameter.routing != Routing::matrix) return {};
+  return refresh_->of_matrix(parameter.block_shape(block));
+}
+
+MatrixCost Cost::refresh_of(const Parameter& parameter) const {
+  MatrixCost total;
+  for (const Block& block : parameter.blocks) total += refresh_of(parameter, block);
+  return total;
+}
+
+double Cost::average_flops(const Parameter& parameter) const {
+  return static_cast<double>(of(parameter).flops) +
+         static_cast<double>(refresh_of(parameter).flops) / static_cast<double>(refresh_period());
+}
+
+double Cost::average_flops_unsplit(const Parameter& parameter) const {
+  Parameter whole = parameter;
+  whole.blocks = {{"whole", {{0, parameter.shape.rows}}}};
+  return average_flops(whole);
 }
 
 double Cost::weight(const Parameter& parameter, Weight weight) const {
   if (parameter.routing != Routing::matrix) return 0;
   switch (weight) {
     case Weight::numel: return static_cast<double>(parameter.shape.numel());
-    case Weight::flops: return static_cast<double>(of(parameter).flops);
+    case Weight::flops: return average_flops(parameter);
     case Weight::measured: break;
   }
   double seconds = 0;

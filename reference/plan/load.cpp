@@ -66,9 +66,11 @@ double Loads::gpu_balance() const { return total > 0 ? busiest_gpu() / (total / 
 
 Loads loads_of(const Plan& plan, const Model& model, const Cost& cost) {
   std::vector<double> flops;
-  for (const Parameter& parameter : model.parameters) flops.push_back(static_cast<double>(cost.of(parameter).flops));
   Loads loads;
-  loads.total = std::accumulate(flops.begin(), flops.end(), 0.0);
+  for (const Parameter& parameter : model.parameters) {
+    flops.push_back(cost.average_flops(parameter));
+    loads.total += cost.average_flops_unsplit(parameter);
+  }
   loads.largest = flops.empty() ? 0 : *std::max_element(flops.begin(), flops.end());
   loads.dp.assign(plan.mesh.dp, 0);
   loads.gpu.assign(plan.mesh.ranks(), 0);

@@ -10,19 +10,20 @@
 
 namespace canzona {
 
-/// Matrix-optimizer FLOPs of one step. Elementwise work weighs nothing here.
+/// Matrix-optimizer FLOPs of one step, refreshes counted by the steps that share them. Elementwise work weighs nothing
+/// here.
 struct Loads {
   std::vector<double> dp;   ///< per DP rank: the matrices that it updates, each counted once
   std::vector<double> gpu;  ///< per rank (TP innermost): what that GPU computes, redundancy included
-  double total = 0;         ///< every matrix once
-  double largest = 0;       ///< the largest matrix
+  double total = 0;         ///< every parameter once, as one matrix whatever its blocks
+  double largest = 0;       ///< the largest parameter
 
   double busiest_gpu() const;
   /// Busiest DP rank ÷ mean DP rank; 1 when there is no matrix.
   double dp_balance() const;
   /// Busiest GPU ÷ (total ÷ GPUs): the same denominator for every strategy; 1 when there is no matrix.
   double gpu_balance() const;
-  /// What gpu_balance cannot go below while one matrix stays on one GPU: max(1, largest ÷ (total ÷ GPUs)).
+  /// What gpu_balance cannot go below while one parameter stays on one GPU: max(1, largest ÷ (total ÷ GPUs)).
   double gpu_bound() const;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "reference/core/error.hpp"
+#include "reference/core/exact_sum.hpp"
 #include "reference/model/shard.hpp"
 
 namespace canzona {
@@ -57,6 +58,7 @@ void add_matrix(Traffic& traffic, const Plan& plan, int dp_rank, const HostedMat
 std::string_view name_of(Collective collective) {
   switch (collective) {
     case Collective::reduce_gradients: return "reduce_gradients";
+    case Collective::agree_on_gradients: return "agree_on_gradients";
     case Collective::gather_shards: return "gather_shards";
     case Collective::scatter_updates: return "scatter_updates";
     case Collective::gather_parameters: return "gather_parameters";
@@ -87,6 +89,9 @@ std::vector<Range> even_ranges(Range elements, int ranks) {
 
 Traffic traffic_of(const Plan& plan, const Model& model, const GradientBuffer& buffer, const WireTypes& types) {
   Traffic traffic(plan.mesh.ranks());
+  for (int rank = 0; rank < plan.mesh.ranks(); ++rank) {
+    traffic.add(Collective::agree_on_gradients, rank, (plan.mesh.dp - 1 + plan.mesh.tp - 1) * ExactSum::bytes());
+  }
   for (std::size_t bucket = 0; bucket < buffer.buckets.size(); ++bucket) {
     add_bucket(traffic, plan, buffer, static_cast<int>(bucket), types);
   }

@@ -13,8 +13,9 @@
 namespace canzona {
 
 /// The optimizer's communication, by the step that does it.
-enum class Collective { reduce_gradients, gather_shards, scatter_updates, gather_parameters };
-constexpr std::array kCollectives{Collective::reduce_gradients, Collective::gather_shards, Collective::scatter_updates,
+enum class Collective { reduce_gradients, agree_on_gradients, gather_shards, scatter_updates, gather_parameters };
+constexpr std::array kCollectives{Collective::reduce_gradients, Collective::agree_on_gradients,
+                                  Collective::gather_shards, Collective::scatter_updates,
                                   Collective::gather_parameters};
 std::string_view name_of(Collective collective);
 
@@ -54,6 +55,7 @@ std::vector<Range> even_ranges(Range elements, int ranks);
 ///   redundant gather   (T − 1)·p            each rank
 ///   hosted gather      p                    each rank but the host
 ///   hosted scatter     (T − 1)·p            the host
+/// and for the agreement (R − 1 + T − 1)·|ExactSum|: each rank's sum to every other, over the DP group, then the TP group.
 // clang-format on
 Traffic traffic_of(const Plan& plan, const Model& model, const GradientBuffer& buffer, const WireTypes& types);
 

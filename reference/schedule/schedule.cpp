@@ -23,16 +23,19 @@ std::vector<int> layers_of(const Model& model, const GradientBuffer& buffer, con
 /// Builds one rank's schedule phase by phase, in the order of time.
 class Unrolling {
  public:
-  Unrolling(const Plan& plan, const Model& model, const GradientBuffer& buffer, int rank)
-      : plan_(plan), model_(model), buffer_(buffer), at_(plan.mesh.coordinate(rank)) {
+  Unrolling(const Plan& plan, const Model& model, const GradientBuffer& buffer, int rank, int micro_batches)
+      : plan_(plan), model_(model), buffer_(buffer), at_(plan.mesh.coordinate(rank)), micro_batches_(micro_batches) {
     schedule_.rank = rank;
     applied_.assign(model.parameters.size(), -1);
     for (const Bucket& bucket : buffer.buckets) layers_.push_back(layers_of(model, buffer, bucket));
   }
 
   Schedule unroll() && {
-    forward();
-    backward_and_reduce();
+    for (int micro_batch = 0; micro_batch < micro_batches_; ++micro_batch) {
+      forward(micro_batch);
+      backward(micro_batch);
+    }
+    agree();
     update_elements();
     update_matrices();
     gather_parameters();
@@ -45,24 +48,33 @@ class Unrolling {
     return static_cast<int>(schedule_.steps.size()) - 1;
   }
 
-  void forward() {
-    for (int layer = 0; layer <= model_.layers + 1; ++layer) forwards_.push_back(add(Forward{layer}, Stream::compute));
+  void forward(int micro_batch) {
+    for (int layer = 0; layer <= model_.layers + 1; ++layer) {
+      const int forward = add(Forward{layer, micro_batch}, Stream::compute);
+      if (micro_batch == 0) forwards_.push_back(forward);
+    }
   }
 
-  void backward_and_reduce() {
+  void backward(int micro_batch) {
+    const bool is_last = micro_batch + 1 == micro_batches_;
     std::size_t bucket = 0;
     for (int layer = model_.layers + 1; layer >= 0; --layer) {
-      const int backward = add(Backward{layer}, Stream::compute);
-      for (; bucket < layers_.size() && layers_[bucket].back() == layer; ++bucket) {
+      const int backward = add(Backward{layer, micro_batch}, Stream::compute);
+      for (; is_last && bucket < layers_.size() && layers_[bucket].back() == layer; ++bucket) {
         last_reduction_ = add(ReduceGradients{static_cast<int>(bucket)}, Stream::dp, {backward});
       }
     }
   }
 
+  void agree() {
+    const int over_dp = add(AgreeOnGradients{false}, Stream::dp, {last_reduction_});
+    agreed_ = add(AgreeOnGradients{true}, Stream::tp, {over_dp});
+  }
+
   void update_elements() {
     for (std::size_t bucket = 0; bucket < buffer_.buckets.size(); ++bucket) {
       if (owns_elements(static_cast<int>(bucket))) {
-        elements_.push_back(add(UpdateElements{static_cast<int>(bucket)}, Stream::compute, {last_reduction_}));
+        elements_.push_back(add(UpdateElements{static_cast<int>(bucket)}, Stream::compute, {agreed_}));
       } else {
         elements_.push_back(-1);
       }
@@ -98,7 +110,7 @@ class Unrolling {
   }
 
   int gather(int group, const std::vector<int>& scatters) {
-    std::vector<int> waits_for{last_reduction_};
+    std::vector<int> waits_for{agreed_};
     // A redundant update has no scatter on the tp stream to hold the next gather back.
     if (!plan_.pipelined && !scatters.empty()) waits_for.push_back(scatters.back());
     return add(GatherShards{group}, Stream::tp, std::move(waits_for));
@@ -161,16 +173,25 @@ class Unrolling {
   Coordinate at_;
   Schedule schedule_;
   std::vector<std::vector<int>> layers_;  // by bucket
-  std::vector<int> forwards_;             // step by layer
+  int micro_batches_;
+  std::vector<int> forwards_;  // the first micro-batch's step by layer
   int last_reduction_ = -1;
+  int agreed_ = -1;
   std::vector<int> elements_;  // step by bucket, −1 where this rank owns no elementwise element
   std::vector<int> applied_;   // step by parameter, −1 where this rank applies nothing
 };
 
 struct Description {
-  std::string operator()(const Forward& s) const { return fmt::format("Forward({})", s.layer); }
-  std::string operator()(const Backward& s) const { return fmt::format("Backward({})", s.layer); }
+  static std::string pass(const char* name, int layer, int micro_batch) {
+    if (micro_batch == 0) return fmt::format("{}({})", name, layer);
+    return fmt::format("{}({}, micro-batch {})", name, layer, micro_batch);
+  }
+  std::string operator()(const Forward& s) const { return pass("Forward", s.layer, s.micro_batch); }
+  std::string operator()(const Backward& s) const { return pass("Backward", s.layer, s.micro_batch); }
   std::string operator()(const ReduceGradients& s) const { return fmt::format("ReduceGradients({})", s.bucket); }
+  std::string operator()(const AgreeOnGradients& s) const {
+    return fmt::format("AgreeOnGradients({})", s.over_tp ? "tp" : "dp");
+  }
   std::string operator()(const GatherShards& s) const { return fmt::format("GatherShards({})", s.group); }
   std::string operator()(const Update& s) const { return fmt::format("Update({})", s.parameter); }
   std::string operator()(const UpdateElements& s) const { return fmt::format("UpdateElements({})", s.bucket); }
@@ -190,8 +211,9 @@ std::string_view name_of(Stream stream) {
   throw Error("no such stream");
 }
 
-Schedule make_schedule(const Plan& plan, const Model& model, const GradientBuffer& buffer, int rank) {
-  return Unrolling(plan, model, buffer, rank).unroll();
+Schedule make_schedule(const Plan& plan, const Model& model, const GradientBuffer& buffer, int rank,
+                       int micro_batches) {
+  return Unrolling(plan, model, buffer, rank, micro_batches).unroll();
 }
 
 void validate(const Schedule& schedule) {

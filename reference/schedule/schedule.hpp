@@ -12,19 +12,28 @@
 
 namespace canzona {
 
-/// Forward and backward of a layer: 0 embedding, 1…L decoder layers, L + 1 output.
+/// Forward and backward of a layer: 0 embedding, 1…L decoder layers, L + 1 output. Backward adds to what earlier
+/// micro-batches left.
 struct Forward {
   int layer = 0;
+  int micro_batch = 0;
   friend bool operator==(const Forward&, const Forward&) = default;
 };
 struct Backward {
   int layer = 0;
+  int micro_batch = 0;
   friend bool operator==(const Backward&, const Backward&) = default;
 };
 /// Collective over the DP group: average a bucket's gradients.
 struct ReduceGradients {
   int bucket = 0;
   friend bool operator==(const ReduceGradients&, const ReduceGradients&) = default;
+};
+/// Collective: add up the squares of the averaged gradient, and count what is not finite, over the DP group and then
+/// over the TP group, so that every rank knows the global norm and whether to skip the iteration's update.
+struct AgreeOnGradients {
+  bool over_tp = false;
+  friend bool operator==(const AgreeOnGradients&, const AgreeOnGradients&) = default;
 };
 /// Collective over the TP group: bring a micro-group's gradient shards to those who compute.
 struct GatherShards {
@@ -58,8 +67,8 @@ struct GatherParameters {
 };
 
 /// An executor visits all of them: a new kind must fail to compile where it is not handled.
-using Action = std::variant<Forward, Backward, ReduceGradients, GatherShards, Update, UpdateElements, ScatterUpdates,
-                            Apply, GatherParameters>;
+using Action = std::variant<Forward, Backward, ReduceGradients, AgreeOnGradients, GatherShards, Update, UpdateElements,
+                            ScatterUpdates, Apply, GatherParameters>;
 
 /// Steps of one stream run one at a time, in the order in which they stand in the schedule.
 enum class Stream { compute, dp, tp };
@@ -78,8 +87,10 @@ struct Schedule {
 };
 
 /// Unrolls `plan` for `rank`. Forward waits for the previous iteration's parameters; each bucket is reduced as soon as
-/// backward has finished it; the optimizer step begins when the last is; parameters are gathered as the plan says.
-Schedule make_schedule(const Plan& plan, const Model& model, const GradientBuffer& buffer, int rank);
+/// the last micro-batch's backward has finished it; when the last is, all agree on norm and finiteness, and the
+/// optimizer step begins; parameters are gathered as the plan says.
+Schedule make_schedule(const Plan& plan, const Model& model, const GradientBuffer& buffer, int rank,
+                       int micro_batches = 1);
 
 /// Throws PlanError naming the step unless every dependency exists and stands earlier.
 void validate(const Schedule& schedule);

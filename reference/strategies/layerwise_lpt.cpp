@@ -11,11 +11,16 @@ namespace {
 constexpr double kPaddingFloor = 0.9;    // a bucket holds at least this many times dp · its largest matrix
 constexpr double kShardTolerance = 0.3;  // a shard may exceed the mean by this much before cost yields to size
 
-/// max·min², the leading term of Newton–Schulz.
-double newton_schulz_weight(const Shape& shape) {
-  const auto longer = static_cast<double>(shape.longer());
-  const auto shorter = static_cast<double>(shape.shorter());
-  return longer * shorter * shorter;
+/// max·min² of each block, the leading term of Newton–Schulz.
+double newton_schulz_weight(const Parameter& parameter) {
+  double weight = 0;
+  for (const Block& block : parameter.blocks) {
+    const Shape shape = parameter.block_shape(block);
+    const auto longer = static_cast<double>(shape.longer());
+    const auto shorter = static_cast<double>(shape.shorter());
+    weight += longer * shorter * shorter;
+  }
+  return weight;
 }
 
 /// LPT inside a bucket over cumulative loads; owners by matrix, in the order of atomic.matrices.
@@ -27,7 +32,7 @@ std::vector<int> pack(const AtomicBucket& atomic, const Model& model, const Grad
   double total = 0;
   std::vector<int> order;
   for (std::size_t index = 0; index < atomic.matrices.size(); ++index) {
-    weights.push_back(newton_schulz_weight(model.parameters[atomic.matrices[index]].shape));
+    weights.push_back(newton_schulz_weight(model.parameters[atomic.matrices[index]]));
     total += static_cast<double>(buffer.slot_of(atomic.matrices[index]).elements.size());
     order.push_back(static_cast<int>(index));
   }

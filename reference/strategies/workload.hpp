@@ -9,6 +9,7 @@
 #include "reference/optimizers/optimizer.hpp"
 #include "reference/plan/cost.hpp"
 #include "reference/plan/plan.hpp"
+#include "reference/plan/training.hpp"
 
 namespace canzona {
 
@@ -18,9 +19,11 @@ struct WorkloadRequest {
   Mesh mesh;
   std::string strategy;
   std::string optimizer;
+  BlockSplit split;
   std::map<std::string, std::string>
       strategy_options;  ///< those that the strategy lacks are ignored (--alpha under static)
   std::map<std::string, std::string> optimizer_options;
+  Training training;
   std::optional<std::int64_t> bucket_size;  ///< elements; the strategy's own default otherwise
   Cost::Measured measured;                  ///< seconds by shape, for --cost measured
 };
@@ -34,6 +37,10 @@ struct Workload {
   Plan plan;
   const reference::OptimizerDescription* optimizer;
   Options optimizer_options;
+  Training training;
+  /// By parameter and block: State::turn. All zero where refreshes are made together; where they are staggered, the
+  /// blocks that a rank updates take turns, so that they depend on the plan.
+  std::vector<std::vector<std::int64_t>> turns;
 };
 
 /// Builds, plans and validates. Throws InputError on unknown names and values that are not allowed, PlanError naming

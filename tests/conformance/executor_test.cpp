@@ -1,6 +1,8 @@
 // What must hold of every strategy, on real buffers.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "harness/verify/verify.hpp"
 #include "tests/support.hpp"
 
@@ -37,8 +39,7 @@ TEST(Dense, AverageIsTakenInRankOrder) {
   const Objective<float> objective(5);
   for (std::int64_t i = 0; i < 100; ++i) {
     float sum = 0;
-    for (int rank = 0; rank < 3; ++rank)
-      sum += objective.gradient(objective.gradient_key(0, rank, 0), i, before.data()[i]);
+    for (int rank = 0; rank < 3; ++rank) sum += objective.gradients(0, rank, 0, {0, 1}).add_to(0, i, before.data()[i]);
     const float average = sum / 3;
     const float expected = before.data()[i] - (average / 1.0f) / (std::sqrt(average * average) / 1.0f + 1000.0f);
     EXPECT_EQ(dense.master(0).data()[i], expected) << i;
@@ -110,35 +111,137 @@ TEST(Executor, OrthogonalizesEachMatrixOnceAStepOnANonRedundantStrategy) {
     Executor<float> executor(workload, kFloat, 1);
     executor.run(kIterations);
     std::int64_t count = 0;
-    for (int rank = 0; rank < workload.mesh.ranks(); ++rank) count += executor.rank(rank).orthogonalizations;
+    for (int rank = 0; rank < workload.mesh.ranks(); ++rank) count += executor.rank(rank).matrix_steps;
     EXPECT_EQ(count, 8 * kIterations) << strategy;
   }
 }
 
 TEST(Executor, TheUpdateDoesNotDependOnTensorParallelism) {
   // The vocabulary is 512 = 128·4, so tp 1, 2 and 4 store the same model; block by block, QKV and gate/up apart.
-  const auto train = [](int tp) {
-    Workload workload = tiny_workload({2, tp}, "canzona");
-    for (Parameter& parameter : workload.model.parameters) {
-      if (parameter.name.find("linear_qkv.weight") != std::string::npos) {
-        // 8 query groups of [2·8 query rows, 8 key rows, 8 value rows].
-        parameter.blocks = {{"q", {}}, {"k", {}}, {"v", {}}};
-        for (std::int64_t group = 0; group < 8; ++group) {
-          parameter.blocks[0].rows.push_back({32 * group, 32 * group + 16});
-          parameter.blocks[1].rows.push_back({32 * group + 16, 32 * group + 24});
-          parameter.blocks[2].rows.push_back({32 * group + 24, 32 * group + 32});
+  for (const auto& optimizer : Optimizers::instance().all()) {
+    for (const auto qkv : {BlockSplit::Qkv::qkv, BlockSplit::Qkv::per_head}) {
+      const auto train = [&](int tp) {
+        WorkloadRequest request = testing_support::request_of("qwen3-tiny", {2, tp}, "canzona", optimizer.name);
+        request.bucket_size = 32768;
+        request.split = {qkv, true};
+        request.training.clip_norm = 1;
+        request.optimizer_options = optimizer.verification;
+        const Workload workload = make_workload(request);
+        EXPECT_EQ(failure_of<double>(workload, kDouble), "") << tp;
+        DenseReference<double> dense(workload, kDouble, 1);
+        dense.run(kIterations);
+        return std::pair{dense.master(3), dense.master(7)};
+      };
+      EXPECT_EQ(train(1), train(2)) << optimizer.name;
+      EXPECT_EQ(train(1), train(4)) << optimizer.name;
+    }
+  }
+}
+
+TEST(Executor, AccumulatedMicroBatchesEqualOneBatch) {
+  for (const std::string& strategy : strategy_names()) {
+    const auto train = [&](int micro_batches) {
+      WorkloadRequest request = testing_support::request_of("qwen3-tiny", {2, 2}, strategy);
+      request.bucket_size = 32768;
+      request.training = {.batch = 8, .micro_batches = micro_batches};
+      const Workload workload = make_workload(request);
+      EXPECT_EQ(failure_of<float>(workload, kFloat), "") << strategy;
+      Executor<float> executor(workload, kFloat, 1);
+      executor.run(kIterations);
+      return executor.rank(3).weights;
+    };
+    EXPECT_EQ(train(1), train(8)) << strategy;
+  }
+}
+
+TEST(Executor, ANormAboveTheLimitScalesTheGradientBeforeMomentum) {
+  // AdamW with betas 0 and a huge eps moves by lr·g/eps: the ratio of two moves is the clip factor.
+  const auto moved = [](double clip_norm) {
+    WorkloadRequest request = testing_support::request_of("qwen3-tiny", {2, 2}, "canzona", "adamw");
+    request.optimizer_options = {{"lr", "1"}, {"weight_decay", "0"}, {"eps", "1e6"}, {"beta1", "0"}, {"beta2", "0"}};
+    request.training.clip_norm = clip_norm;
+    const Workload workload = make_workload(request);
+    Executor<double> still(workload, kDouble, 1);
+    Executor<double> executor(workload, kDouble, 1);
+    executor.run(1);
+    const auto& rank = executor.rank(0);
+    return std::pair{rank.weights[0] - still.rank(0).weights[0], rank.agreement};
+  };
+  const auto [whole, unclipped] = moved(0);
+  EXPECT_EQ(unclipped.factor, 1);
+  const auto [clipped, agreement] = moved(2);
+  EXPECT_EQ(agreement.norm, unclipped.norm);
+  EXPECT_GT(agreement.norm, 100);
+  EXPECT_DOUBLE_EQ(agreement.factor, 2 / (agreement.norm + 1e-6));
+  EXPECT_NEAR(clipped / whole, agreement.factor, 1e-5 * agreement.factor);
+  EXPECT_EQ(moved(1e9).first, whole);
+}
+
+TEST(Executor, TheNormDependsNeitherOnStrategyNorOnMesh) {
+  // Gradients differ over dp only; sums are exact, so any cut of the same gradient has the same norm.
+  std::set<double> norms;
+  for (const std::string& strategy : strategy_names()) {
+    for (const int tp : {1, 2, 4}) {
+      const Workload workload = tiny_workload({3, tp}, strategy);
+      Executor<float> executor(workload, kFloat, 1);
+      executor.run(1);
+      for (int rank = 0; rank < workload.mesh.ranks(); ++rank) norms.insert(executor.rank(rank).agreement.norm);
+    }
+  }
+  EXPECT_EQ(norms.size(), 1u);
+}
+
+TEST(Executor, ANonFiniteGradientLeavesWeightsStateAndStepCountOnEveryRank) {
+  for (const auto& optimizer : Optimizers::instance().all()) {
+    for (const std::string& strategy : strategy_names()) {
+      WorkloadRequest request = testing_support::request_of("qwen3-tiny", {4, 2}, strategy, optimizer.name);
+      request.bucket_size = 32768;
+      request.optimizer_options = optimizer.verification;
+      const Workload workload = make_workload(request);
+      Objective<float> poisoned(1);
+      poisoned.poison(2, 3, 1);
+      Executor<float> executor(workload, kFloat, poisoned);
+      executor.run(2);
+      const std::vector<float> before = executor.rank(5).weights;
+      const auto states = executor.rank(5).matrix_states;
+      executor.run(1);
+      EXPECT_EQ(executor.rank(5).weights, before);
+      for (const auto& [parameter, blocks] : states) {
+        for (std::size_t block = 0; block < blocks.size(); ++block) {
+          const auto& now = executor.rank(5).matrix_states.at(parameter)[block];
+          EXPECT_EQ(now.steps, 2);
+          EXPECT_EQ(now.tensors, blocks[block].tensors);
         }
       }
-      if (parameter.name.find("linear_fc1.weight") != std::string::npos)
-        parameter.blocks = {{"gate", {{0, 192}}}, {"up", {{192, 384}}}};
+      for (int rank = 0; rank < 8; ++rank) {
+        EXPECT_EQ(executor.rank(rank).steps, 2);
+        EXPECT_TRUE(executor.rank(rank).agreement.skip);
+      }
+      executor.run(1);
+      DenseReference<float> dense(workload, kFloat, poisoned);
+      dense.run(4);
+      EXPECT_EQ(harness::compare(executor, dense, workload, kFloat, 4), "") << optimizer.name << ' ' << strategy;
     }
-    EXPECT_EQ(failure_of<double>(workload, kDouble), "") << tp;
-    DenseReference<double> dense(workload, kDouble, 1);
-    dense.run(kIterations);
-    return std::pair{dense.master(3), dense.master(7)};
-  };
-  EXPECT_EQ(train(1), train(2));
-  EXPECT_EQ(train(1), train(4));
+  }
+}
+
+TEST(Executor, StaggeredRefreshesEqualTheDenseStepWithTheSameTurns) {
+  for (const char* optimizer : {"shampoo", "soap"}) {
+    std::vector<std::vector<double>> trained;
+    for (const char* refresh : {"together", "staggered"}) {
+      WorkloadRequest request = testing_support::request_of("qwen3-tiny", {2, 2}, "canzona", optimizer);
+      request.bucket_size = 32768;
+      request.optimizer_options = {{"precondition_frequency", "3"}, {"max_precond_dim", "128"}, {"refresh", refresh}};
+      const Workload workload = make_workload(request);
+      DenseReference<double> dense(workload, kDouble, 1);
+      dense.run(7);
+      Executor<double> executor(workload, kDouble, 1);
+      executor.run(7);
+      EXPECT_EQ(harness::compare(executor, dense, workload, kDouble, 7), "") << optimizer << ' ' << refresh;
+      trained.push_back(executor.rank(0).weights);
+    }
+    EXPECT_NE(trained[0], trained[1]) << optimizer;
+  }
 }
 
 TEST(Executor, CountsTheBytesOfTheClosedForm) {
@@ -156,9 +259,10 @@ TEST(Verify, HoldsOverTheStandardMeshes) {
   request.strategies = strategy_names();
   for (const auto& optimizer : Optimizers::instance().all()) request.optimizers.push_back(optimizer.name);
   request.meshes = harness::standard_meshes();
-  request.precisions = {DType::fp64, DType::fp32, DType::bf16};
+  request.precisions = {DType::fp64, DType::bf16};
+  request.splits = {{BlockSplit::Qkv::qkv, true}};
   request.settings.bucket_size = 32768;
-  request.iterations = 2;
+  request.settings.training = {.batch = 2, .micro_batches = 2, .clip_norm = 1};
   const auto results = harness::verify(
       request, [] {}, [] { return false; });
   EXPECT_GE(results.size(), 300u);

@@ -77,6 +77,7 @@ TEST_F(Faults, ARankMissingFromASumIsCaught) {
 TEST_F(Faults, BytesSentTwiceAreCaughtAlthoughTheDataIsRight) {
   struct Chatty : Exchange<double> {
     using Exchange<double>::Exchange;
+    using Exchange<double>::send;
     void send(Collective collective, int from, int to, const double* source, std::int64_t count, DType type,
               double* target) override {
       Exchange<double>::send(collective, from, to, source, count, type, target);
@@ -104,10 +105,12 @@ TEST_F(Faults, ASuperfluousMatrixUpdateIsCaughtAlthoughTheWeightsAreRight) {
 TEST_F(Faults, AMasterWeightThatIsWrongBelowTheModelsRoundingIsCaught) {
   struct Imprecise : Exchange<float> {
     using Exchange<float>::Exchange;
-    void reduce(const std::vector<int>& group, const std::vector<const float*>& contributions, std::int64_t count,
-                std::size_t receiver, DType type, float* result) override {
-      Exchange<float>::reduce(group, contributions, count, receiver, type, result);
-      result[count / 2] = std::nextafter(result[count / 2], 2 * result[count / 2]);
+    using Exchange<float>::send;
+    void send(Collective collective, int from, int to, const float* source, std::int64_t count, DType type,
+              float* target) override {
+      Exchange<float>::send(collective, from, to, source, count, type, target);
+      // Moves a weight of 0.02 by some 1e-8: above half its fp32 ulp, far below its bf16 ulp.
+      if (collective == Collective::scatter_updates) target[count / 2] *= 1 + 0x1p-12f;
     }
   };
   const Precision bf16 = make_precision(DType::bf16, DType::fp32);
@@ -139,6 +142,42 @@ TEST_F(Faults, AGradientThatAnotherRankOwnsIsNoPlausibleNumber) {
       }
     }
   }
+}
+
+TEST_F(Faults, ARankMissingFromTheGlobalNormIsCaughtAlthoughNothingIsClipped) {
+  struct Forgetful : Exchange<double> {
+    using Exchange<double>::Exchange;
+    using Exchange<double>::send;
+    ExactSum send(int from, int to, const ExactSum& sum) override {
+      const ExactSum sent = Exchange<double>::send(from, to, sum);
+      return from == 1 && to == 3 ? ExactSum() : sent;
+    }
+  };
+  const std::string failure =
+      failure_of(workload, make_schedules(workload), std::make_unique<Forgetful>(workload.mesh.ranks()));
+  EXPECT_NE(failure.find("the global norm is"), std::string::npos) << failure;
+}
+
+TEST_F(Faults, ARankThatUpdatesOnAGradientThatOthersRefuseIsCaught) {
+  // Rank 3 never hears that a gradient is not finite.
+  struct Deaf : Exchange<double> {
+    using Exchange<double>::Exchange;
+    using Exchange<double>::send;
+    ExactSum send(int from, int to, const ExactSum& sum) override {
+      const ExactSum sent = Exchange<double>::send(from, to, sum);
+      return to == 3 && sent.not_finite() > 0 ? ExactSum() : sent;
+    }
+  };
+  Objective<double> poisoned(1);
+  poisoned.poison(1, 0, 0);
+  DenseReference<double> dense(workload, kPrecision, poisoned);
+  dense.run(kIterations);
+  Executor<double> executor(workload, kPrecision, poisoned, make_schedules(workload),
+                            std::make_unique<Deaf>(workload.mesh.ranks()));
+  executor.run(kIterations);
+  EXPECT_EQ(executor.rank(3).steps, 2);
+  EXPECT_EQ(executor.rank(2).steps, 1);
+  EXPECT_NE(harness::compare(executor, dense, workload, kPrecision, kIterations), "");
 }
 
 TEST_F(Faults, SumsInAnotherOrderAreCaught) {

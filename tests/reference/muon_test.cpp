@@ -238,6 +238,7 @@ TEST(Muon, HasTheDefaultsOfTheDefinitions) {
   const OptimizerDescription& description = Optimizers::instance().find("muon");
   const std::map<std::string, std::string> expected{{"lr", "0.001"},
                                                     {"weight_decay", "0.1"},
+                                                    {"weight_decay_form", "decoupled_before"},
                                                     {"momentum", "0.95"},
                                                     {"momentum_form", "ema"},
                                                     {"nesterov", "on"},
@@ -252,7 +253,8 @@ TEST(Muon, HasTheDefaultsOfTheDefinitions) {
 TEST(AdamW, HasMoonlightsDefaultsAndRefusesBetasOfOne) {
   const OptimizerDescription& description = Optimizers::instance().find("adamw");
   const std::map<std::string, std::string> expected{
-      {"lr", "0.001"}, {"weight_decay", "0.1"}, {"beta1", "0.9"}, {"beta2", "0.95"}, {"eps", "1e-8"}};
+      {"lr", "0.001"},  {"weight_decay", "0.1"}, {"weight_decay_form", "decoupled_before"},
+      {"beta1", "0.9"}, {"beta2", "0.95"},       {"eps", "1e-8"}};
   EXPECT_EQ(Options(description.options, {}, "adamw").values(), expected);
   EXPECT_THROW(Options(description.options, {{"beta1", "1"}}, "adamw"), InputError);
   EXPECT_EQ(description.cost({1, 10}, Options(description.options, {}, "adamw")).state_bytes, 80);
@@ -271,7 +273,7 @@ TEST(AdamW, FirstStepMovesByTheLearningRateAgainstTheSign) {
   EXPECT_NEAR(update(0, 0), 1, 1e-8);
   EXPECT_NEAR(update(0, 1), -1, 1e-8);
   EXPECT_EQ(update(0, 2), 0);
-  adamw->apply(update.data(), weights.data(), 3);
+  adamw->apply(1, update.data(), weights.data(), 3);
   EXPECT_NEAR(weights(0, 0), 0.95 - 0.5, 1e-8);  // decay 1 − 0.5·0.1 first
   EXPECT_NEAR(weights(0, 2), 0.95, 1e-15);
 }

@@ -42,40 +42,44 @@ TEST_F(TwoMatrices, CanzonaGathersTheNextGroupBeforeItScattersTheLast) {
   // Capacity 1 element: each matrix is a micro-group; A on host 0, B on host 1. This is host 0.
   EXPECT_EQ(schedule("canzona", {1, 2}, 0, {{"capacity", "1"}}),
             "0 compute Forward(0)\n"
-            "1 compute Forward(1) ~15\n"
+            "1 compute Forward(1) ~17\n"
             "2 compute Forward(2)\n"
             "3 compute Backward(2)\n"
             "4 compute Backward(1)\n"
             "5 dp ReduceGradients(0) <4\n"
             "6 compute Backward(0)\n"
-            "7 compute UpdateElements(0) <5\n"
-            "8 tp GatherShards(0) <5\n"
-            "9 tp GatherShards(1) <5\n"
-            "10 compute Update(2) <8\n"
-            "11 tp ScatterUpdates(0) <10\n"
-            "12 tp ScatterUpdates(1)\n"
-            "13 compute Apply(2) <11\n"
-            "14 compute Apply(0) <12\n"
-            "15 dp GatherParameters(0) <14\n");
+            "7 dp AgreeOnGradients(dp) <5\n"
+            "8 tp AgreeOnGradients(tp) <7\n"
+            "9 compute UpdateElements(0) <8\n"
+            "10 tp GatherShards(0) <8\n"
+            "11 tp GatherShards(1) <8\n"
+            "12 compute Update(2) <10\n"
+            "13 tp ScatterUpdates(0) <12\n"
+            "14 tp ScatterUpdates(1)\n"
+            "15 compute Apply(2) <13\n"
+            "16 compute Apply(0) <14\n"
+            "17 dp GatherParameters(0) <16\n");
 }
 
 TEST_F(TwoMatrices, StaticRunsOneGroupAfterAnother) {
   // One group of tp = 2 matrices; B's update is rank 1's, which this is.
   EXPECT_EQ(schedule("static", {1, 2}, 1),
             "0 compute Forward(0)\n"
-            "1 compute Forward(1) ~13\n"
+            "1 compute Forward(1) ~15\n"
             "2 compute Forward(2)\n"
             "3 compute Backward(2)\n"
             "4 compute Backward(1)\n"
             "5 dp ReduceGradients(0) <4\n"
             "6 compute Backward(0)\n"
-            "7 compute UpdateElements(0) <5\n"
-            "8 tp GatherShards(0) <5\n"
-            "9 compute Update(0) <8\n"
-            "10 tp ScatterUpdates(0) <9\n"
-            "11 compute Apply(2) <10\n"
-            "12 compute Apply(0) <10\n"
-            "13 dp GatherParameters(0) <12\n");
+            "7 dp AgreeOnGradients(dp) <5\n"
+            "8 tp AgreeOnGradients(tp) <7\n"
+            "9 compute UpdateElements(0) <8\n"
+            "10 tp GatherShards(0) <8\n"
+            "11 compute Update(0) <10\n"
+            "12 tp ScatterUpdates(0) <11\n"
+            "13 compute Apply(2) <12\n"
+            "14 compute Apply(0) <12\n"
+            "15 dp GatherParameters(0) <14\n");
 }
 
 TEST_F(TwoMatrices, SynchronousUpdatesEverythingEverywhereAndGathersNothingBack) {
@@ -87,27 +91,49 @@ TEST_F(TwoMatrices, SynchronousUpdatesEverythingEverywhereAndGathersNothingBack)
             "4 compute Backward(1)\n"
             "5 dp ReduceGradients(0) <4\n"
             "6 compute Backward(0)\n"
-            "7 compute UpdateElements(0) <5\n"
-            "8 tp GatherShards(0) <5\n"
-            "9 compute Update(2) <8\n"
-            "10 compute Apply(2) <9\n"
-            "11 tp GatherShards(1) <5 <9\n"
-            "12 compute Update(0) <11\n"
-            "13 compute Apply(0) <12\n");
+            "7 dp AgreeOnGradients(dp) <5\n"
+            "8 tp AgreeOnGradients(tp) <7\n"
+            "9 compute UpdateElements(0) <8\n"
+            "10 tp GatherShards(0) <8\n"
+            "11 compute Update(2) <10\n"
+            "12 compute Apply(2) <11\n"
+            "13 tp GatherShards(1) <8 <11\n"
+            "14 compute Update(0) <13\n"
+            "15 compute Apply(0) <14\n");
 }
 
 TEST_F(TwoMatrices, LayerwiseHoldsTheNextForwardUntilAllParametersAreBack) {
   // Dealt by size: B and e and A hold 32, 128 and 64 elements a shard: B → 0, A → 1, e → 2; rank 6 is DP rank 3: it
   // owns nothing.
   EXPECT_EQ(schedule("layerwise", {4, 2}, 6),
-            "0 compute Forward(0) ~7\n"
+            "0 compute Forward(0) ~9\n"
             "1 compute Forward(1)\n"
             "2 compute Forward(2)\n"
             "3 compute Backward(2)\n"
             "4 compute Backward(1)\n"
             "5 dp ReduceGradients(0) <4\n"
             "6 compute Backward(0)\n"
-            "7 dp GatherParameters(0)\n");
+            "7 dp AgreeOnGradients(dp) <5\n"
+            "8 tp AgreeOnGradients(tp) <7\n"
+            "9 dp GatherParameters(0)\n");
+}
+
+TEST_F(TwoMatrices, MicroBatchesRunOneAfterAnotherAndReduceOnce) {
+  const Plan plan = plan_of("synchronous", model, {4, 2}, buffer);
+  const std::string text = text_of(make_schedule(plan, model, buffer, 0, 2));
+  EXPECT_EQ(text.substr(0, text.find("11 ")),
+            "0 compute Forward(0)\n"
+            "1 compute Forward(1)\n"
+            "2 compute Forward(2)\n"
+            "3 compute Backward(2)\n"
+            "4 compute Backward(1)\n"
+            "5 compute Backward(0)\n"
+            "6 compute Forward(0, micro-batch 1)\n"
+            "7 compute Forward(1, micro-batch 1)\n"
+            "8 compute Forward(2, micro-batch 1)\n"
+            "9 compute Backward(2, micro-batch 1)\n"
+            "10 compute Backward(1, micro-batch 1)\n");
+  EXPECT_EQ(text.find("ReduceGradients"), text.rfind("ReduceGradients"));
 }
 
 TEST(Schedule, ReducesABucketAsSoonAsItsLastLayerIsDone) {

@@ -29,21 +29,28 @@ class Golden : public ::testing::Test {
   /// Nanoseconds: forward 10, backward 20, reduce 5, elements 3, A 100, B 40, apply 2, gather of parameters 4; over TP
   /// gather 7 and scatter 6, nothing where tp = 1.
   Timeline run(const Plan& plan) {
-    const auto duration = [&](const Action& action, int) -> Nanoseconds {
+    const auto duration = [&](const Action& action, int, std::int64_t iteration) -> Nanoseconds {
       const Nanoseconds over_tp = plan.mesh.tp > 1 ? 1 : 0;
-      return std::visit(Overloaded{[](const Forward&) -> Nanoseconds { return 10; },
-                                   [](const Backward&) -> Nanoseconds { return 20; },
-                                   [](const ReduceGradients&) -> Nanoseconds { return 5; },
-                                   [&](const GatherShards&) -> Nanoseconds { return 7 * over_tp; },
-                                   [](const Update& step) -> Nanoseconds { return step.parameter == 2 ? 100 : 40; },
-                                   [](const UpdateElements&) -> Nanoseconds { return 3; },
-                                   [&](const ScatterUpdates&) -> Nanoseconds { return 6 * over_tp; },
-                                   [](const Apply&) -> Nanoseconds { return 2; },
-                                   [](const GatherParameters&) -> Nanoseconds { return 4; }},
-                        action);
+      return std::visit(
+          Overloaded{
+              [](const Forward&) -> Nanoseconds { return 10; }, [](const Backward&) -> Nanoseconds { return 20; },
+              [](const ReduceGradients&) -> Nanoseconds { return 5; },
+              [&](const AgreeOnGradients& step) -> Nanoseconds { return step.over_tp ? agree_over_tp : agree_over_dp; },
+              [&](const GatherShards&) -> Nanoseconds { return 7 * over_tp; },
+              [&](const Update& step) -> Nanoseconds {
+                const bool refreshes = iterations.period > 1 && iteration % iterations.period == 0;
+                return (step.parameter == 2 ? 100 : 40) + (refreshes ? 1000 : 0);
+              },
+              [](const UpdateElements&) -> Nanoseconds { return 3; },
+              [&](const ScatterUpdates&) -> Nanoseconds { return 6 * over_tp; },
+              [](const Apply&) -> Nanoseconds { return 2; }, [](const GatherParameters&) -> Nanoseconds { return 4; }},
+          action);
     };
-    return simulate(plan, model, buffer_of(plan), duration, 2, true);
+    return simulate(plan, model, buffer_of(plan), duration, iterations);
   }
+  /// Of the last iteration.
+  StepLatency latency_of(const Plan& plan) { return step_latency(run(plan), plan, iterations.count - 1); }
+
   GradientBuffer buffer_of(const Plan& plan) {
     return make_gradient_buffer(model, plan.mesh.tp, std::int64_t{1} << 40);
   }
@@ -62,6 +69,9 @@ class Golden : public ::testing::Test {
   }
 
   Model model = model_of({{{2, 64}}, {{1, 128}, Routing::elementwise}, {{2, 32}}});
+  Iterations iterations;
+  Nanoseconds agree_over_dp = 0;
+  Nanoseconds agree_over_tp = 0;
 };
 
 TEST_F(Golden, CanzonaOverlapsGatherWithComputation) {
@@ -92,7 +102,7 @@ TEST_F(Golden, CanzonasStepLatencyIsSplitAsByHand) {
   // collectives cover 282–296 and 400–412 beside it, less the apply at 406–408: 24 on both;
   // the rest of 132 is 1 and 61: mean 31.
   const Plan plan = planned("canzona", {1, 2}, {{"capacity", "1"}});
-  const StepLatency latency = step_latency(run(plan), plan);
+  const StepLatency latency = latency_of(plan);
   EXPECT_DOUBLE_EQ(latency.forward_backward, 75e-9);
   EXPECT_DOUBLE_EQ(latency.optimizer_step, 132e-9);
   EXPECT_DOUBLE_EQ(latency.iteration, 207e-9);
@@ -116,7 +126,7 @@ TEST_F(Golden, StaticMakesTheRankWithLessWorkWaitForParameters) {
   EXPECT_EQ(span(timeline, 0, 1, "Forward(1)"), "205–215");
   EXPECT_EQ(span(timeline, 1, 1, "ReduceGradients(0)"), "265–270");
   EXPECT_EQ(span(timeline, 1, 1, "Update(0)"), "282–322");
-  const StepLatency latency = step_latency(timeline, plan);
+  const StepLatency latency = step_latency(timeline, plan, 1);
   EXPECT_DOUBLE_EQ(latency.forward_backward, 75e-9);
   EXPECT_DOUBLE_EQ(latency.optimizer_step, 120e-9);
   EXPECT_DOUBLE_EQ(latency.compute, 75e-9);  // 105 and 45
@@ -132,7 +142,7 @@ TEST_F(Golden, LayerwiseCountsTheGatherThatItBlocksOn) {
   EXPECT_EQ(span(timeline, 0, 0, "Update(0)"), "90–130");
   EXPECT_EQ(span(timeline, 0, 0, "GatherParameters(0)"), "195–199");
   EXPECT_EQ(span(timeline, 0, 1, "Forward(0)"), "199–209");
-  const StepLatency latency = step_latency(timeline, plan);
+  const StepLatency latency = step_latency(timeline, plan, 1);
   EXPECT_DOUBLE_EQ(latency.forward_backward, 75e-9);
   EXPECT_DOUBLE_EQ(latency.optimizer_step, 124e-9);
   EXPECT_DOUBLE_EQ(latency.iteration, 199e-9);
@@ -150,7 +160,35 @@ TEST_F(Golden, SynchronousIsOneClassOfRanks) {
   EXPECT_EQ(span(timeline, 0, 0, "Update(2)"), "93–193");
   EXPECT_EQ(span(timeline, 0, 0, "GatherShards(1)"), "193–200");
   EXPECT_EQ(span(timeline, 0, 0, "Update(0)"), "200–240");
-  EXPECT_DOUBLE_EQ(step_latency(timeline, plan).iteration, 242e-9);
+  EXPECT_DOUBLE_EQ(step_latency(timeline, plan, 1).iteration, 242e-9);
+}
+
+TEST_F(Golden, AgreementOnTheGradientHoldsUpdatesBack) {
+  // As canzona's first timeline, but the reduction ends at 75, the agreement over DP at 75 + 30 and over TP at 105 + 8:
+  // elements 113–116, gathers 113–120 and 120–127, A from 120.
+  agree_over_dp = 30;
+  agree_over_tp = 8;
+  const Timeline timeline = run(planned("canzona", {1, 2}, {{"capacity", "1"}}));
+  EXPECT_EQ(span(timeline, 0, 0, "AgreeOnGradients(dp)"), "75–105");
+  EXPECT_EQ(span(timeline, 1, 0, "AgreeOnGradients(tp)"), "105–113");
+  EXPECT_EQ(span(timeline, 0, 0, "UpdateElements(0)"), "113–116");
+  EXPECT_EQ(span(timeline, 0, 0, "GatherShards(0)"), "113–120");
+  EXPECT_EQ(span(timeline, 0, 0, "Update(2)"), "120–220");
+}
+
+TEST_F(Golden, RefreshesRepeatWithTheirPeriod) {
+  // Every second iteration adds 1000 to each update; synchronous updates A and B one after the other. Without it an
+  // iteration takes 242, with it 2242: iterations 0, 2 and 4 refresh.
+  iterations = {.count = 5, .period = 2};
+  const Plan plan = planned("synchronous", {2, 2});
+  const Timeline timeline = run(plan);
+  EXPECT_EQ(span(timeline, 0, 0, "Update(2)"), "93–1193");
+  for (const int iteration : {1, 2, 3, 4}) {
+    EXPECT_DOUBLE_EQ(step_latency(timeline, plan, iteration).iteration, iteration % 2 == 0 ? 2242e-9 : 242e-9);
+  }
+  const StepLatency average = mean({step_latency(timeline, plan, 1), step_latency(timeline, plan, 2)});
+  EXPECT_DOUBLE_EQ(average.iteration, 1242e-9);
+  EXPECT_DOUBLE_EQ(average.forward_backward + average.optimizer_step, average.iteration);
 }
 
 // ---- laws
@@ -174,8 +212,9 @@ Simulated run_on(const Cluster& cluster, Mesh mesh, const std::string& strategy,
   const Durations durations(request.config, workload, cluster, network, {}, {}, uneven);
   Timeline timeline = simulate(
       workload.plan, workload.model, workload.buffer,
-      [&](const Action& action, int rank) { return durations.of(action, rank); }, 3, overlap);
-  const StepLatency latency = step_latency(timeline, workload.plan);
+      [&](const Action& action, int rank, std::int64_t iteration) { return durations.of(action, rank, iteration); },
+      {.count = 3, .overlap = overlap});
+  const StepLatency latency = step_latency(timeline, workload.plan, 2);
   return {std::move(workload), std::move(timeline), latency};
 }
 
@@ -269,11 +308,12 @@ TEST(SimulatorLaws, ThePeriodHasSettledAfterTheSecondIteration) {
     const WorkloadRequest request = request_of("qwen3-8b", {8, 8}, strategy);
     const Workload workload = make_workload(request);
     const Durations durations(request.config, workload, h100(64), *network, {}, {}, Uneven::per_owner);
-    const auto period = [&](int iterations) {
+    const auto period = [&](int count) {
       const Timeline timeline = simulate(
           workload.plan, workload.model, workload.buffer,
-          [&](const Action& action, int rank) { return durations.of(action, rank); }, iterations, true);
-      return step_latency(timeline, workload.plan).iteration;
+          [&](const Action& action, int rank, std::int64_t iteration) { return durations.of(action, rank, iteration); },
+          {.count = count});
+      return step_latency(timeline, workload.plan, count - 1).iteration;
     };
     EXPECT_NEAR(period(2) / period(6), 1, 1e-3) << strategy;
   }
