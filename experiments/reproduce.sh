@@ -14,7 +14,7 @@ cmake/install-dependencies.sh
 cmake --preset release
 cmake --build --preset release --target canzona
 
-build/release/bin/canzona verify
+build/release/bin/canzona verify --split-qkv none --split-fc1 off
 table=$(build/release/bin/canzona reproduce)
 plots/load.py --records experiments/results/load --output paper/figures
 plots/step.py --records experiments/results/step --output paper/figures

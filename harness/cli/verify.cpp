@@ -34,10 +34,10 @@ struct VerifyArguments : CommonArguments {
   std::string tolerance;
 };
 
-/// none with off, qkv and per-head with on, where nothing was asked for; otherwise what was.
+/// none with off and per-head with on, where nothing was asked for; otherwise what was.
 std::vector<BlockSplit> splits_of(const VerifyArguments& arguments) {
   if (arguments.split_qkv == "all" && arguments.split_fc1 == "all")
-    return {parse_split("none", "off"), parse_split("qkv", "on"), parse_split("per-head", "on")};
+    return {parse_split("none", "off"), parse_split("per-head", "on")};
   return {parse_split(arguments.split_qkv == "all" ? "none" : arguments.split_qkv,
                       arguments.split_fc1 == "all" ? "off" : arguments.split_fc1)};
 }
@@ -177,7 +177,9 @@ int run_against_oracle(const VerifyArguments& arguments) {
   if (arguments.json != "-") {
     fmt::print("{}: {} in {}, worst error {:.3g} of an update in {} steps{}\n", arguments.oracle, result.optimizer,
                name_of(result.precision), result.worst_error, result.errors.size(),
-               passed ? "" : fmt::format(", above {}", *tolerance));
+               !tolerance ? "; no --tolerance: held against none"
+               : passed   ? ""
+                          : fmt::format(", above {}", *tolerance));
   }
   return passed ? kSuccess : kCheckFailed;
 }
@@ -235,10 +237,14 @@ void add_verify(CLI::App& app, Runner& chosen) {
                    "an iteration, from 0, in which one gradient is not finite: all ranks must skip it")
       ->type_name("ITERATION");
   command
-      ->add_option("--oracle", arguments->oracle,
-                   "instead of all this: run one optimizer on a file of vectors that a public implementation made")
+      ->add_option(
+          "--oracle", arguments->oracle,
+          "instead of all this: run one optimizer on a file of vectors that a public implementation made, in the "
+          "file's own precision unless --precision says fp64 or fp32")
       ->type_name("FILE");
-  command->add_option("--tolerance", arguments->tolerance, "with --oracle: the worst error allowed")
+  command
+      ->add_option("--tolerance", arguments->tolerance,
+                   "with --oracle: the worst error allowed; without it any error passes")
       ->type_name("ERROR");
   command->add_option("--seed", arguments->seed, "of weights and gradients")->type_name("N")->capture_default_str();
   command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });

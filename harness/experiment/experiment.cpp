@@ -63,6 +63,7 @@ Experiment read_experiment(const std::filesystem::path& path) {
     clusters = file.texts("clusters");
     training = {file.integer("tokens_per_gpu", 1, kMostTokens), file.integer("sequence", 1, kMostTokens)};
   }
+  const std::string refresh = file.text("refresh", "together");
   if (file.has("remarks")) experiment.remarks = file.texts("remarks");
   const DType gradient =
       parse_gradient_dtype(file.text("gradient_dtype", "fp32"), path.string() + ": 'gradient_dtype'");
@@ -106,6 +107,8 @@ Experiment read_experiment(const std::filesystem::path& path) {
             point.request.strategy = strategy;
             point.request.optimizer = optimizer;
             point.gradient = gradient;
+            if (reference::Optimizers::instance().find(optimizer).refresh_cost)
+              point.request.optimizer_options["refresh"] = refresh;
             const std::string name = point.name();
             if (!point_names.insert(name).second)
               throw InputError("", "the point", "'" + name + "' twice", "each point once");

@@ -52,9 +52,9 @@ struct Experiment {
 };
 
 /// Reads `path`: title, kind ("load" or "step"), remarks, models, strategies and optimizers (["all"] takes all there
-/// are), gradient_dtype, meshes = [{dp, tp}], figures = [{file, caption}], and of a step clusters, tokens_per_gpu,
-/// sequence. Throws InputError naming the file, the key, the value and what is allowed; unknown keys and names are
-/// refused.
+/// are), gradient_dtype, refresh (of optimizers that have one), meshes = [{dp, tp}], figures = [{file, caption}], and
+/// of a step clusters, tokens_per_gpu, sequence. Throws InputError naming the file, the key, the value and what is
+/// allowed; unknown keys and names are refused.
 Experiment read_experiment(const std::filesystem::path& path);
 
 /// Seconds by shape from a TOML file of [[matrix]] rows, cols, seconds.

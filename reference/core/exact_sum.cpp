@@ -48,6 +48,11 @@ void ExactSum::add(const ExactSum& other) {
 
 double ExactSum::value() const {
   const Digits digits = carried();
+  if (digits.back() < 0) {
+    ExactSum negated;
+    for (std::size_t digit = 0; digit < digits.size(); ++digit) negated.digits_[digit] = -digits[digit];
+    return -negated.value();
+  }
   double sum = 0;
   for (std::size_t digit = digits.size(); digit-- > 0;)
     sum += std::ldexp(static_cast<double>(digits[digit]), static_cast<int>(digit) * kDigitBits + kLowest);

@@ -1,4 +1,4 @@
-// Dense row-major matrices, and the two sums whose order is part of their definition.
+// Dense row-major matrices, and the norm whose order of summation is part of its definition.
 #pragma once
 
 #include <Eigen/Core>

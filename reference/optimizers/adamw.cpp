@@ -59,9 +59,6 @@ MatrixCost cost(Shape shape, const Options&) {
   return cost;
 }
 
-// At 1 nothing would ever enter a moment, and its bias correction would divide by 0.
-constexpr double kBelowOne = 1 - 0x1p-53;
-
 const OptimizerRegistration registration{OptimizerDescription{
     .name = "adamw",
     .order = 10,

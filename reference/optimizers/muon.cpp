@@ -61,8 +61,8 @@ Matrix<Scalar> Muon<Scalar>::scaled(const Matrix<Scalar>& update) const {
 template class Muon<float>;
 template class Muon<double>;
 
-std::vector<OptionDescription> muon_options() {
-  return {
+std::vector<OptionDescription> muon_options(const std::vector<OptionDescription>& own) {
+  std::vector<OptionDescription> options{
       {"momentum", NumberOption{0, 1}, "0.95", "", "μ"},
       {"momentum_form", WordOption{{"ema", "accumulate"}}, "ema", "", "M ← μM + (1−μ)G, or M ← μM + G"},
       {"nesterov", WordOption{{"on", "off"}}, "on", "", "look one momentum step ahead"},
@@ -76,6 +76,8 @@ std::vector<OptionDescription> muon_options() {
       {"scale", WordOption{{"match_rms_adamw", "original", "spectral", "none"}}, "match_rms_adamw", "",
        "0.2·√max(rows, cols), √max(1, rows/cols), √max(rows, cols), 1"},
   };
+  options.insert(options.end(), own.begin(), own.end());
+  return options;
 }
 
 /// With m ≤ n, each Newton–Schulz step is XXᵀ (m × m × n), A² (m × m × m) and BX (m × n × m): 4m²n + 2m³ FLOPs.

@@ -37,8 +37,8 @@ class Muon : public Optimizer<Scalar> {
   DType arithmetic_;
 };
 
-/// Muon's options after those of learning_options.
-std::vector<OptionDescription> muon_options();
+/// Muon's options, to stand after those of learning_options, and after them an optimizer's own.
+std::vector<OptionDescription> muon_options(const std::vector<OptionDescription>& own = {});
 
 /// Muon's cost of one step: Newton–Schulz and the passes over the matrix.
 MatrixCost muon_cost(Shape shape, const Options& options);

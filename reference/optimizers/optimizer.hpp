@@ -22,6 +22,9 @@ enum class DecayForm { before, with_step, after };
 
 DecayForm decay_form(const Options& options);
 
+/// The largest β of a bias-corrected mean: at 1 nothing would ever enter it, and its correction would divide by 0.
+constexpr double kBelowOne = 1 - 0x1p-53;
+
 /// lr, weight_decay and weight_decay_form with these defaults, which every optimizer has, and after them its own.
 std::vector<OptionDescription> learning_options(const std::string& lr, const std::string& weight_decay,
                                                 const std::string& form, const std::vector<OptionDescription>& own);

@@ -248,8 +248,6 @@ void check_exponent(const std::string& text) {
   if (exponent == 0) throw InputError("", "inverse_exponent", "'" + text + "'", "a number above 0, up to 1");
 }
 
-constexpr double kBelowOne = 1 - 0x1p-53;
-
 const OptimizerRegistration registration{OptimizerDescription{
     .name = "shampoo",
     .order = 1,

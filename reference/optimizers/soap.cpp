@@ -198,8 +198,6 @@ MatrixCost refresh_cost(Shape shape, const Options& options) {
   return cost;
 }
 
-constexpr double kBelowOne = 1 - 0x1p-53;
-
 const OptimizerRegistration registration{OptimizerDescription{
     .name = "soap",
     .order = 2,

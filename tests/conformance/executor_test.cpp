@@ -46,12 +46,6 @@ TEST(Dense, AverageIsTakenInRankOrder) {
   }
 }
 
-TEST(Executor, OneRankIsTheDenseStep) {
-  for (const std::string& strategy : strategy_names()) {
-    EXPECT_EQ(failure_of<double>(tiny_workload({1, 1}, strategy), kDouble), "") << strategy;
-  }
-}
-
 TEST(Executor, NoResultDependsOnTheOrderInWhichStreamsAdvance) {
   // Any missing dependency lets some order read a buffer too early or too late.
   for (const std::string& strategy : strategy_names()) {
@@ -90,68 +84,6 @@ TEST(Executor, LowPrecisionsChangeTheResult) {
   EXPECT_NE(trained(kFloat), trained(make_precision(DType::bf16, DType::fp32)));
   EXPECT_NE(trained(make_precision(DType::bf16, DType::fp32)), trained(make_precision(DType::bf16, DType::bf16)));
   EXPECT_NE(trained(make_precision(DType::bf16, DType::fp32)), trained(make_precision(DType::fp16, DType::fp32)));
-}
-
-TEST(Executor, EveryElementMovesWhenItsGradientIsNotZero) {
-  const Workload workload = tiny_workload({4, 2}, "canzona");
-  Executor<double> still(workload, kDouble, 1);
-  Executor<double> moved(workload, kDouble, 1);
-  moved.run(1);
-  for (const Slot& slot : workload.buffer.slots) {
-    for (std::int64_t i = slot.elements.begin; i < slot.elements.end; ++i) {
-      EXPECT_NE(still.rank(5).weights[i], moved.rank(5).weights[i]) << workload.model.parameters[slot.parameter].name;
-    }
-  }
-}
-
-TEST(Executor, OrthogonalizesEachMatrixOnceAStepOnANonRedundantStrategy) {
-  // qwen3-tiny: two layers of four matrices.
-  for (const char* strategy : {"static", "canzona"}) {
-    const Workload workload = tiny_workload({4, 2}, strategy);
-    Executor<float> executor(workload, kFloat, 1);
-    executor.run(kIterations);
-    std::int64_t count = 0;
-    for (int rank = 0; rank < workload.mesh.ranks(); ++rank) count += executor.rank(rank).matrix_steps;
-    EXPECT_EQ(count, 8 * kIterations) << strategy;
-  }
-}
-
-TEST(Executor, TheUpdateDoesNotDependOnTensorParallelism) {
-  // The vocabulary is 512 = 128·4, so tp 1, 2 and 4 store the same model; block by block, QKV and gate/up apart.
-  for (const auto& optimizer : Optimizers::instance().all()) {
-    for (const auto qkv : {BlockSplit::Qkv::qkv, BlockSplit::Qkv::per_head}) {
-      const auto train = [&](int tp) {
-        WorkloadRequest request = testing_support::request_of("qwen3-tiny", {2, tp}, "canzona", optimizer.name);
-        request.bucket_size = 32768;
-        request.split = {qkv, true};
-        request.training.clip_norm = 1;
-        request.optimizer_options = optimizer.verification;
-        const Workload workload = make_workload(request);
-        EXPECT_EQ(failure_of<double>(workload, kDouble), "") << tp;
-        DenseReference<double> dense(workload, kDouble, 1);
-        dense.run(kIterations);
-        return std::pair{dense.master(3), dense.master(7)};
-      };
-      EXPECT_EQ(train(1), train(2)) << optimizer.name;
-      EXPECT_EQ(train(1), train(4)) << optimizer.name;
-    }
-  }
-}
-
-TEST(Executor, AccumulatedMicroBatchesEqualOneBatch) {
-  for (const std::string& strategy : strategy_names()) {
-    const auto train = [&](int micro_batches) {
-      WorkloadRequest request = testing_support::request_of("qwen3-tiny", {2, 2}, strategy);
-      request.bucket_size = 32768;
-      request.training = {.batch = 8, .micro_batches = micro_batches};
-      const Workload workload = make_workload(request);
-      EXPECT_EQ(failure_of<float>(workload, kFloat), "") << strategy;
-      Executor<float> executor(workload, kFloat, 1);
-      executor.run(kIterations);
-      return executor.rank(3).weights;
-    };
-    EXPECT_EQ(train(1), train(8)) << strategy;
-  }
 }
 
 TEST(Executor, ANormAboveTheLimitScalesTheGradientBeforeMomentum) {
@@ -251,22 +183,6 @@ TEST(Executor, CountsTheBytesOfTheClosedForm) {
   executor.run(1);
   for (const Collective collective : kCollectives)
     EXPECT_GT(executor.traffic().busiest(collective), 0) << name_of(collective);
-}
-
-TEST(Verify, HoldsOverTheStandardMeshes) {
-  harness::VerifyRequest request;
-  request.config = harness::find_model("qwen3-tiny");
-  request.strategies = strategy_names();
-  for (const auto& optimizer : Optimizers::instance().all()) request.optimizers.push_back(optimizer.name);
-  request.meshes = harness::standard_meshes();
-  request.precisions = {DType::fp64, DType::bf16};
-  request.splits = {{BlockSplit::Qkv::qkv, true}};
-  request.settings.bucket_size = 32768;
-  request.settings.training = {.batch = 2, .micro_batches = 2, .clip_norm = 1};
-  const auto results = harness::verify(
-      request, [] {}, [] { return false; });
-  EXPECT_GE(results.size(), 300u);
-  for (const auto& result : results) EXPECT_EQ(result.failure, "") << result.what.name();
 }
 
 }  // namespace
