@@ -16,6 +16,7 @@ ACTIONS = {
     "Forward": "#999999",
     "Backward": "#666666",
     "ReduceGradients": "#E69F00",
+    "AgreeOnGradients": "#000000",
     "GatherShards": "#F0E442",
     "Update": "#0072B2",
     "UpdateElements": "#56B4E9",

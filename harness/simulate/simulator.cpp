@@ -253,8 +253,9 @@ bool updates_weights(const Action& action) {
 
 /// A step of the optimizer, as against one of training.
 bool is_optimizer(const Action& action) {
-  return updates_weights(action) || std::holds_alternative<Update>(action) ||
-         std::holds_alternative<GatherShards>(action) || std::holds_alternative<ScatterUpdates>(action);
+  return updates_weights(action) || std::holds_alternative<AgreeOnGradients>(action) ||
+         std::holds_alternative<Update>(action) || std::holds_alternative<GatherShards>(action) ||
+         std::holds_alternative<ScatterUpdates>(action);
 }
 
 /// The end of the latest step of an iteration that `chosen` picks; `otherwise` if there is none.

@@ -174,6 +174,14 @@ TEST_F(Golden, AgreementOnTheGradientHoldsUpdatesBack) {
   EXPECT_EQ(span(timeline, 0, 0, "UpdateElements(0)"), "113–116");
   EXPECT_EQ(span(timeline, 0, 0, "GatherShards(0)"), "113–120");
   EXPECT_EQ(span(timeline, 0, 0, "Update(2)"), "120–220");
+  // Scatters 220–232, last apply 232–234. Beside 107 and 47 of compute, collectives show for 38 + 4 + 6 + 4 = 52 on
+  // rank 0 (agreement, first gather, scatters without the apply at 226–228) and 38 + 11 + 6 + 4 = 59 on rank 1 (both
+  // gathers).
+  const Plan plan = planned("canzona", {1, 2}, {{"capacity", "1"}});
+  const StepLatency latency = step_latency(timeline, plan, 1);
+  EXPECT_DOUBLE_EQ(latency.optimizer_step, 159e-9);
+  EXPECT_DOUBLE_EQ(latency.compute, 77e-9);
+  EXPECT_DOUBLE_EQ(latency.exposed_communication, 55.5e-9);
 }
 
 TEST_F(Golden, RefreshesRepeatWithTheirPeriod) {
