@@ -11,18 +11,6 @@
 namespace canzona::reference {
 namespace {
 
-/// Calls visit(index in the whole parameter, position in the flat buffer) for each element of a shard.
-template <class Visit>
-void for_each_element(const Parameter& parameter, std::int64_t tp, int tp_rank, Range elements, const Visit& visit) {
-  const Shape shard = shard_shape(parameter, tp);
-  const std::int64_t column = first_column(parameter, tp, tp_rank);
-  std::int64_t position = elements.begin;
-  for (std::int64_t row = 0; row < shard.rows; ++row) {
-    const std::int64_t whole = whole_row(parameter, tp, tp_rank, row) * parameter.shape.cols + column;
-    for (std::int64_t col = 0; col < shard.cols; ++col) visit(whole + col, position++);
-  }
-}
-
 std::int64_t total_size(const std::vector<Range>& ranges) {
   std::int64_t size = 0;
   for (const Range& range : ranges) size += range.size();
@@ -76,7 +64,7 @@ VirtualRanks<Scalar>::VirtualRanks(const Workload& workload, const Precision& pr
     rank.at = workload.mesh.coordinate(index);
     std::vector<Scalar> initial(numel, 0);
     for (const Slot& slot : workload.buffer.slots) {
-      for_each_element(workload.model.parameters[slot.parameter], workload.mesh.tp, rank.at.tp, slot.elements,
+      for_each_element(workload.model.parameters[slot.parameter], workload.mesh.tp, rank.at.tp, slot.elements.begin,
                        [&](std::int64_t whole, std::int64_t position) {
                          initial[position] = objective_.initial_weight(slot.parameter, whole);
                        });
@@ -133,7 +121,7 @@ void VirtualRanks<Scalar>::backward(VirtualRank<Scalar>& rank, const Backward& s
     }
     const auto gradients = objective_.gradients(iteration, rank.at.dp, slot.parameter,
                                                 {step.micro_batch * samples, (step.micro_batch + 1) * samples});
-    for_each_element(parameter, workload_.mesh.tp, rank.at.tp, slot.elements,
+    for_each_element(parameter, workload_.mesh.tp, rank.at.tp, slot.elements.begin,
                      [&](std::int64_t whole, std::int64_t position) {
                        Scalar& sum = rank.gradient[position];
                        sum = gradients.add_to(sum, whole, rank.seen[position]);

@@ -15,6 +15,20 @@ std::int64_t whole_row(const Parameter& parameter, std::int64_t tp, std::int64_t
 /// The column of the whole parameter that is column 0 of rank `tp_rank`'s shard.
 std::int64_t first_column(const Parameter& parameter, std::int64_t tp, std::int64_t tp_rank);
 
+/// Calls visit(index in the whole parameter, position) for each element of rank `tp_rank`'s shard, which lies row-major
+/// from position `begin`.
+template <class Visit>
+void for_each_element(const Parameter& parameter, std::int64_t tp, std::int64_t tp_rank, std::int64_t begin,
+                      const Visit& visit) {
+  const Shape shard = shard_shape(parameter, tp);
+  const std::int64_t column = first_column(parameter, tp, tp_rank);
+  std::int64_t position = begin;
+  for (std::int64_t row = 0; row < shard.rows; ++row) {
+    const std::int64_t whole = whole_row(parameter, tp, tp_rank, row) * parameter.shape.cols + column;
+    for (std::int64_t col = 0; col < shard.cols; ++col) visit(whole + col, position++);
+  }
+}
+
 /// Copies rank `tp_rank`'s shard (row-major at `shard`) into its place in `whole`.
 template <class Scalar>
 void place_shard(const Scalar* shard, const Parameter& parameter, std::int64_t tp, std::int64_t tp_rank,
