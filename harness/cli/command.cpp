@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <new>
 
 #include "harness/record/provenance.hpp"
 #include "reference/core/error.hpp"
@@ -70,6 +71,8 @@ int run_command(const std::vector<std::string>& arguments) {
     return complain("", std::string(error.what()) + ", see --help", kBadInput);
   } catch (const InputError& error) {
     return complain("", error.what(), kBadInput);
+  } catch (const std::bad_alloc&) {
+    return complain("", "what was asked for does not fit into this machine's memory", kBadInput);
   } catch (const std::filesystem::filesystem_error& error) {
     return complain("", error.what(), kBadInput);
   } catch (const std::exception& error) {

@@ -27,7 +27,7 @@ struct VerifyArguments : CommonArguments {
   std::string iterations = "3";
   std::string seed = "1";
   std::string batch = "2";
-  std::string micro_batches = "2";
+  std::string micro_batches;
   std::string clip_norm = "1";
   std::string poison;
   std::string oracle;
@@ -98,9 +98,13 @@ VerifyRequest request_of(const VerifyArguments& arguments) {
   request.iterations = static_cast<int>(positive("--iterations", arguments.iterations, 1000));
   require_known(request.settings.optimizer_options, request.optimizers);
   constexpr std::int64_t kMostSamples = 4096;
+  const int batch = static_cast<int>(positive("--batch", arguments.batch, kMostSamples));
+  const std::string micro_batches = !arguments.micro_batches.empty() ? arguments.micro_batches
+                                    : batch % 2 == 0                 ? "2"
+                                                                     : "1";
   request.settings.training = {
-      .batch = static_cast<int>(positive("--batch", arguments.batch, kMostSamples)),
-      .micro_batches = static_cast<int>(positive("--micro-batches", arguments.micro_batches, kMostSamples)),
+      .batch = batch,
+      .micro_batches = static_cast<int>(positive("--micro-batches", micro_batches, kMostSamples)),
       .clip_norm = parse_number("--clip-norm", arguments.clip_norm, 0, 1e30)};
   if (!arguments.poison.empty())
     request.poisoned = parse_integer("--poison", arguments.poison, 0, request.iterations - 1);
@@ -228,6 +232,12 @@ void add_verify(CLI::App& app, Runner& chosen) {
       ->type_name("N")
       ->capture_default_str();
   add_micro_batches(*command, arguments->micro_batches);
+  command->get_option("--micro-batches")
+      ->description("forward and backward passes that an iteration's samples are cut into [2, or 1 for an odd batch]");
+  command->get_option("--split-qkv")
+      ->description(
+          "what of linear_qkv is a matrix of its own: none, qkv or per-head [all with --split-fc1 all: none with "
+          "off, per-head with on]");
   command
       ->add_option("--clip-norm", arguments->clip_norm, "largest global norm of the averaged gradient; 0: not clipped")
       ->type_name("NORM")

@@ -64,6 +64,8 @@ Experiment read_experiment(const std::filesystem::path& path) {
     training = {file.integer("tokens_per_gpu", 1, kMostTokens), file.integer("sequence", 1, kMostTokens)};
   }
   const std::string refresh = file.text("refresh", "together");
+  if (refresh != "together" && refresh != "staggered")
+    throw InputError(path.string(), "'refresh'", "'" + refresh + "'", "together, staggered");
   if (file.has("remarks")) experiment.remarks = file.texts("remarks");
   const DType gradient =
       parse_gradient_dtype(file.text("gradient_dtype", "fp32"), path.string() + ": 'gradient_dtype'");

@@ -1,8 +1,10 @@
 #include "harness/record/step_record.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "harness/record/provenance.hpp"
 #include "reference/core/error.hpp"
@@ -51,13 +53,48 @@ ordered_json slowest_rank(const SimulatedPoint& simulated) {
 
 /// What a refresh makes of the optimizer step: every step of a period, its best and its worst.
 ordered_json refresh_of(const SimulatedPoint& simulated) {
-  std::vector<double> steps;
-  for (const StepLatency& latency : simulated.latencies) steps.push_back(latency.optimizer_step);
-  return {{"period", steps.size()},
+  ordered_json steps = ordered_json::array();
+  double best = HUGE_VAL, worst = 0, period = 0;
+  for (std::size_t index = 0; index < simulated.latencies.size(); ++index) {
+    const double seconds = simulated.latencies[index].optimizer_step;
+    steps.push_back({{"seconds", seconds}, {"times", simulated.times[index]}});
+    best = std::min(best, seconds);
+    worst = std::max(worst, seconds);
+    period += simulated.times[index];
+  }
+  return {{"period", period},
           {"mode", simulated.workload.optimizer_options.text("refresh")},
-          {"best_step", *std::min_element(steps.begin(), steps.end())},
-          {"worst_step", *std::max_element(steps.begin(), steps.end())},
-          {"steps", steps}};
+          {"best_step", best},
+          {"worst_step", worst},
+          {"steps", std::move(steps)}};
+}
+
+/// The iterations of a period that have to be run: those in which some matrix is refreshed, and of those between at
+/// most two, the second of which stands for the rest.
+struct Kept {
+  std::vector<std::int64_t> iterations;
+  std::vector<double> times;
+};
+
+Kept kept_iterations(const Workload& workload) {
+  const std::int64_t period = workload.cost.refresh_period();
+  std::set<std::int64_t> due;
+  for (std::size_t parameter = 0; parameter < workload.turns.size(); ++parameter) {
+    if (workload.model.parameters[parameter].routing != Routing::matrix) continue;
+    for (const std::int64_t turn : workload.turns[parameter]) due.insert((period - turn) % period);
+  }
+  Kept kept;
+  std::int64_t idle = 0;  // iterations without a refresh since the last
+  for (std::int64_t iteration = 0; iteration < period; ++iteration) {
+    idle = due.contains(iteration) ? 0 : idle + 1;
+    if (idle > 2) {
+      ++kept.times.back();
+    } else {
+      kept.iterations.push_back(iteration);
+      kept.times.push_back(1);
+    }
+  }
+  return kept;
 }
 
 ordered_json record_of(const Point& point, const SimulationSettings& settings, const SimulatedPoint& simulated,
@@ -110,7 +147,8 @@ SimulatedPoint simulate_point(const Point& point, const SimulationSettings& sett
   const WireTypes wire{point.gradient, DType::bf16, DType::bf16};
   const Durations durations(point.request.config, workload, settings.cluster, *network, settings.training, wire,
                             settings.uneven);
-  const std::int64_t period = workload.cost.refresh_period();
+  const Kept kept = kept_iterations(workload);
+  const auto period = static_cast<std::int64_t>(kept.iterations.size());
   Iterations iterations;
   iterations.count = static_cast<int>(period) + 1;
   iterations.overlap = settings.overlap;
@@ -119,13 +157,19 @@ SimulatedPoint simulate_point(const Point& point, const SimulationSettings& sett
   if (period > 1) iterations.turns = workload.turns;
   Timeline timeline = simulate(
       workload.plan, workload.model, workload.buffer,
-      [&](const Action& action, int rank, std::int64_t iteration) { return durations.of(action, rank, iteration); },
+      [&](const Action& action, int rank, std::int64_t iteration) {
+        return durations.of(action, rank, kept.iterations[static_cast<std::size_t>(iteration)]);
+      },
       iterations);
+  // The first iteration has nothing to wait for; the last is the first of the period.
   std::vector<StepLatency> latencies;
-  for (int iteration = 1; iteration < iterations.count; ++iteration)
-    latencies.push_back(step_latency(timeline, workload.plan, iteration));
-  const StepLatency average = mean(latencies);
-  return {std::move(workload), std::move(timeline), std::move(latencies), average};
+  std::vector<double> times;
+  for (std::int64_t iteration = 1; iteration <= period; ++iteration) {
+    latencies.push_back(step_latency(timeline, workload.plan, static_cast<int>(iteration)));
+    times.push_back(kept.times[static_cast<std::size_t>(iteration % period)]);
+  }
+  const StepLatency average = mean(latencies, times);
+  return {std::move(workload), std::move(timeline), std::move(latencies), std::move(times), average};
 }
 
 std::vector<ordered_json> step_records(const std::vector<Point>& points, const SimulationSettings& settings) {

@@ -12,8 +12,9 @@ namespace canzona::harness {
 /// One simulated point. An optimizer with refreshes repeats after a period of iterations; any other after one.
 struct SimulatedPoint {
   Workload workload;
-  Timeline timeline;                   ///< one iteration more than a period: the first has nothing to wait for
+  Timeline timeline;                   ///< the first iteration has nothing to wait for
   std::vector<StepLatency> latencies;  ///< of a period's iterations; where refreshes are made together, in the last
+  std::vector<double> times;           ///< how many iterations of the period each stands for
   StepLatency latency;                 ///< their mean
 };
 
@@ -24,10 +25,10 @@ SimulatedPoint simulate_point(const Point& point, const SimulationSettings& sett
 /// and layerwise under the same settings, which are simulated besides. Keys: provenance, kind, model, cluster, mesh,
 /// strategy, optimizer, settings, seconds {forward_backward, optimizer_step, iteration}, parts of the optimizer step
 /// {compute, exposed_communication, waiting}, speedup {baseline: {optimizer_step, iteration}}, refresh {period, mode,
-/// best_step, worst_step, seconds by iteration} where the optimizer has one (seconds and parts are then means over a
-/// period), confidence (normal, low), balance {dp, gpu, gpu_bound}, timeline {rank, steps [{name, stream, begin, end}]}
-/// of the rank that ends its last matrix update last, in seconds from the end of the step before: every step that lies
-/// in the iteration, gathers begun before it included.
+/// best_step, worst_step, steps [{seconds, times}]} where the optimizer has one (seconds and parts are then means over
+/// a period), confidence (normal, low), balance {dp, gpu, gpu_bound}, timeline {rank, steps [{name, stream, begin,
+/// end}]} of the rank that ends its last matrix update last, in seconds from the end of the step before: every step
+/// that lies in the iteration, gathers begun before it included.
 std::vector<nlohmann::ordered_json> step_records(const std::vector<Point>& points, const SimulationSettings& settings);
 
 }  // namespace canzona::harness

@@ -96,7 +96,7 @@ Table step_table(const std::vector<ordered_json>& records) {
     const bool own = record.contains("refresh");
     auto& row = table.rows.back();
     row.push_back(own ? fmt::format("{}, every {}", record["refresh"]["mode"].get<std::string>(),
-                                    record["refresh"]["period"].get<std::int64_t>())
+                                    static_cast<std::int64_t>(record["refresh"]["period"].get<double>()))
                       : "–");
     row.push_back(milli(own ? record["refresh"]["best_step"] : record["seconds"]["optimizer_step"]));
     row.push_back(milli(own ? record["refresh"]["worst_step"] : record["seconds"]["optimizer_step"]));

@@ -37,8 +37,8 @@ double factorization_seconds(const Gpu& gpu, const Factorization& factorization)
   if (table != gpu.factorization_seconds.end()) {
     std::vector<std::pair<double, double>> logs;
     for (const auto& [size, seconds] : table->second) logs.emplace_back(size, std::log(seconds));
-    const double nearest = std::clamp(n, logs.front().first, logs.back().first);
-    return times * std::exp(interpolate(logs, nearest)) * std::pow(n / nearest, 3);
+    // Small ones wait for their launches, so that none is faster than the smallest measured.
+    return times * std::exp(interpolate(logs, n)) * std::pow(std::max(1.0, n / logs.back().first), 3);
   }
   constexpr double kKernelsPerColumn = 2;
   const bool eigh = factorization.kind == Factorization::Kind::eigh;
@@ -51,8 +51,13 @@ double factorization_seconds(const Gpu& gpu, const Factorization& factorization)
 
 bool is_low_confidence(const Workload& workload, const Cluster& cluster) {
   const auto unmeasured = [&](const MatrixCost& cost) {
-    return std::any_of(cost.factorizations.begin(), cost.factorizations.end(),
-                       [&](const Factorization& own) { return !cluster.gpu.factorization_seconds.contains(own.kind); });
+    return cost.nominal ||
+           std::any_of(cost.factorizations.begin(), cost.factorizations.end(), [&](const Factorization& own) {
+             const auto table = cluster.gpu.factorization_seconds.find(own.kind);
+             const auto n = static_cast<double>(own.n);
+             return table == cluster.gpu.factorization_seconds.end() || n < table->second.front().first ||
+                    n > table->second.back().first;
+           });
   };
   return std::any_of(workload.model.parameters.begin(), workload.model.parameters.end(), [&](const Parameter& own) {
     return unmeasured(workload.cost.of(own)) || unmeasured(workload.cost.refresh_of(own));
@@ -78,9 +83,10 @@ Durations::Durations(const ModelConfig& config, const Workload& workload, const 
       tp_(tp_group(workload.mesh, cluster.gpus_per_node)) {
   require_fitting(workload.mesh, cluster);
   const int micro_batches = workload.training.micro_batches;
-  if (training.tokens % micro_batches != 0) {
+  if (micro_batches > 1 && training.tokens % (micro_batches * training.sequence) != 0) {
     throw InputError("", "the number of micro-batches", std::to_string(micro_batches),
-                     fmt::format("a divisor of the {} tokens of an iteration", training.tokens));
+                     fmt::format("one that shares the {} tokens of an iteration in whole sequences of {}",
+                                 training.tokens, training.sequence));
   }
   training_.tokens /= micro_batches;
   layers_.push_back(embedding(config));

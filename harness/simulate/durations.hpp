@@ -25,11 +25,12 @@ struct TrainingShape {
 /// Throws InputError unless the mesh has as many ranks as the cluster has GPUs.
 void require_fitting(const Mesh& mesh, const Cluster& cluster);
 
-/// Whether some duration of the workload stands on no measurement: eigh or QR without a table in the cluster file.
+/// Whether some duration of the workload stands on no measurement: eigh or QR without a table in the cluster file or
+/// beyond its sizes, or a nominal count of iterations.
 bool is_low_confidence(const Workload& workload, const Cluster& cluster);
 
-/// The duration of any step of any rank. Throws InputError when the mesh is not the cluster's size, or its tokens are
-/// not a multiple of the micro-batches.
+/// The duration of any step of any rank. Throws InputError when the mesh is not the cluster's size, or several
+/// micro-batches do not share the tokens in whole sequences.
 class Durations {
  public:
   Durations(const ModelConfig& config, const Workload& workload, const Cluster& cluster, const Network& network,
@@ -75,7 +76,8 @@ class Durations {
   std::vector<Nanoseconds> gathers_;
 };
 
-/// One factorization: from the cluster's table, a power law between its sizes and n³ beyond them. Without one, a model
+/// One factorization: from the cluster's table, a power law between its sizes, n³ above them, never less
+/// than the smallest. Without one, a model
 /// of low confidence: for each column two dependent kernels and, for eigh, a pass over the trailing matrix (the
 /// reduction to tridiagonal form); the other FLOPs as fp32 products.
 double factorization_seconds(const Gpu& gpu, const Factorization& factorization);

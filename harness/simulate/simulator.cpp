@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <queue>
 #include <span>
 
@@ -370,14 +371,14 @@ StepLatency step_latency(const Timeline& timeline, const Plan& plan, int iterati
   return latency;
 }
 
-StepLatency mean(const std::vector<StepLatency>& latencies) {
+StepLatency mean(const std::vector<StepLatency>& latencies, const std::vector<double>& times) {
   constexpr double StepLatency::*kParts[] = {
       &StepLatency::forward_backward, &StepLatency::optimizer_step,        &StepLatency::iteration,
       &StepLatency::compute,          &StepLatency::exposed_communication, &StepLatency::waiting};
   StepLatency mean;
   for (const auto part : kParts) {
-    for (const StepLatency& latency : latencies) mean.*part += latency.*part;
-    mean.*part /= static_cast<double>(latencies.size());
+    for (std::size_t index = 0; index < latencies.size(); ++index) mean.*part += times[index] * latencies[index].*part;
+    mean.*part /= std::accumulate(times.begin(), times.end(), 0.0);
   }
   return mean;
 }

@@ -73,6 +73,7 @@ Nanoseconds step_end(const Timeline& timeline, const Plan& plan, int iteration);
 /// Of an iteration that is not the first.
 StepLatency step_latency(const Timeline& timeline, const Plan& plan, int iteration);
 
-StepLatency mean(const std::vector<StepLatency>& latencies);
+/// Each counted so many times.
+StepLatency mean(const std::vector<StepLatency>& latencies, const std::vector<double>& times);
 
 }  // namespace canzona::harness

@@ -148,12 +148,17 @@ std::map<std::string, std::string> options_of(const reference::OptimizerDescript
 }
 
 /// Bytes that running the case takes: per rank weights, seen, gradient, master and two moments; six whole models for
-/// the dense run and what is in flight.
+/// the dense run and what is in flight; and the matrices' state on every rank that computes, and on one device.
 double bytes_needed(const VerifyCase& what, const Workload& workload) {
   const double scalar = what.precision == DType::fp64 ? 8 : 4;
   const double per_rank = 6 * static_cast<double>(workload.buffer.numel());
   const double whole = 6 * static_cast<double>(workload.buffer.numel()) * workload.mesh.tp;
-  return scalar * (per_rank * workload.mesh.ranks() + whole);
+  double state = 0;
+  for (const Parameter& parameter : workload.model.parameters)
+    state += static_cast<double>(workload.cost.of(parameter).state_bytes) / static_cast<double>(bytes_of(DType::fp32));
+  const int copies = (workload.plan.replicated() ? workload.mesh.dp : 1) *
+                     (workload.plan.matrix_update == MatrixUpdate::redundant ? workload.mesh.tp : 1);
+  return scalar * (per_rank * workload.mesh.ranks() + whole + (copies + 1) * state);
 }
 
 void require_memory(const VerifyCase& what, const Workload& workload) {

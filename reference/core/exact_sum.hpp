@@ -6,8 +6,9 @@
 
 namespace canzona {
 
-/// Every finite double is an integer multiple of 2⁻¹⁰⁷⁴ below 2⁹⁷²·2¹⁰⁷⁴, so a sum of them is one long integer, kept in
-/// 32-bit digits with room for carries. Adding two sums is adding integers: an all-reduce of 64-bit integers will do.
+/// Every finite double is an integer multiple of 2⁻¹⁰⁷⁴ below 2¹⁰²⁴·2¹⁰⁷⁴, so a sum of them is one long integer, kept
+/// in 32-bit digits with room for carries. Adding two sums is adding integers: an all-reduce of 64-bit integers will
+/// do.
 class ExactSum {
  public:
   /// A value that is not finite is counted and adds nothing.

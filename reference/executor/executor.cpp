@@ -64,12 +64,16 @@ void Executor<Scalar>::run(int iterations) {
     for (const auto& [rank, stream] : order) {
       if (!head(rank, stream)) continue;
       finished = false;
+      if (stream == starved_) continue;
       if (shuffle_ != 0 && generator() % 2 == 0) {
         skipped = true;
       } else if (advance(rank, stream)) {
         progressed = true;
       }
     }
+    // A starved stream takes one step, and then everybody else goes first again.
+    for (auto place = order.begin(); !progressed && !skipped && starved_ >= 0 && place != order.end(); ++place)
+      progressed = place->second == starved_ && head(place->first, starved_) && advance(place->first, starved_);
     if (!finished && !progressed && !skipped) report_deadlock();
   }
 }

@@ -28,6 +28,9 @@ class Executor {
   /// Lets streams advance in a random order drawn from `seed`: a result that depends on it lacks a dependency.
   void shuffle(std::uint64_t seed) { shuffle_ = seed; }
 
+  /// Lets one stream of all ranks advance only when nothing else can: what does not wait for it runs far ahead.
+  void starve(Stream stream) { starved_ = static_cast<int>(stream); }
+
   void run(int iterations);
 
   const VirtualRank<Scalar>& rank(int rank) const { return ranks_[rank]; }
@@ -54,6 +57,7 @@ class Executor {
   std::vector<std::vector<std::int64_t>> completed_;  // by rank and step: how often it ran
   std::int64_t iterations_ = 0;
   std::uint64_t shuffle_ = 0;
+  int starved_ = -1;
 };
 
 extern template class Executor<float>;

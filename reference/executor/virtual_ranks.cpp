@@ -205,27 +205,13 @@ void VirtualRanks<Scalar>::agree_on_gradients(const std::vector<int>& group, boo
   }
 }
 
-/// Of the elements that this rank counts: those that it owns, or an even share where all ranks own all; a parameter
-/// that every TP rank holds is counted by the first.
 template <class Scalar>
 ExactSum VirtualRanks<Scalar>::own_squares(const VirtualRank<Scalar>& rank) const {
   ExactSum squares;
-  for (std::size_t index = 0; index < workload_.buffer.buckets.size(); ++index) {
-    const Bucket& bucket = workload_.buffer.buckets[index];
-    const std::vector<Range> counted =
-        workload_.plan.replicated()
-            ? std::vector<Range>{even_ranges(bucket.elements, workload_.mesh.dp)[rank.at.dp]}
-            : owned_ranges(workload_.plan, workload_.buffer, static_cast<int>(index), rank.at.dp);
-    for (int slot = bucket.first_slot; slot < bucket.end_slot; ++slot) {
-      const Parameter& parameter = workload_.model.parameters[workload_.buffer.slots[slot].parameter];
-      if (parameter.sharding == Sharding::none && rank.at.tp != 0) continue;
-      for (const Range& range : counted) {
-        const Range mine = intersection(range, workload_.buffer.slots[slot].elements);
-        for (std::int64_t i = mine.begin; i < mine.end; ++i) {
-          const auto element = static_cast<double>(rank.gradient[i]);
-          squares.add(element * element);
-        }
-      }
+  for (const Range& range : counted_elements(workload_.plan, workload_.model, workload_.buffer, rank.at)) {
+    for (std::int64_t i = range.begin; i < range.end; ++i) {
+      const auto element = static_cast<double>(rank.gradient[i]);
+      squares.add(element * element);
     }
   }
   return squares;

@@ -1,5 +1,7 @@
 #include "reference/optimizers/inverse_root.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -77,7 +79,9 @@ template <class Scalar>
 Matrix<Scalar> by_newton(const Matrix<Scalar>& A, int p, const RootMethod& method) {
   Coupled<Scalar> pair = begin(A, (p + 1) / (2 * frobenius_norm(A)), p);
   double error = distance_from_identity(pair.M);
-  for (std::int64_t iteration = 0; !(error <= method.tolerance) && iteration < method.max_iterations; ++iteration) {
+  const double tolerance = method.tolerance.value_or(1e-6);
+  for (std::int64_t iteration = 0; !(error <= tolerance) && iteration < method.max_iterations; ++iteration) {
+    if (!std::isfinite(error)) break;
     pair.advance(newton_factor(pair.M, p), p);
     error = distance_from_identity(pair.M);
   }
@@ -100,10 +104,11 @@ Matrix<Scalar> by_series(const Matrix<Scalar>& A, int p, const RootMethod& metho
   double error = distance_from_identity(pair.M);
   const std::vector<double> b = series(method.order, p);
   const Matrix<Scalar> I = identity<Scalar>(A.rows());
-  for (std::int64_t iteration = 1; !(error <= method.tolerance) && iteration < method.max_iterations; ++iteration) {
+  const double tolerance = method.tolerance.value_or(1e-8);
+  for (std::int64_t iteration = 1; !(error <= tolerance) && iteration < method.max_iterations; ++iteration) {
     const Matrix<Scalar> rest = I - pair.M;
-    Matrix<Scalar> N = static_cast<Scalar>(b.back()) * I;
-    for (std::size_t i = b.size() - 1; i-- > 0;) N = Matrix<Scalar>(N * rest) + static_cast<Scalar>(b[i]) * I;
+    Matrix<Scalar> N = static_cast<Scalar>(b.back()) * rest + static_cast<Scalar>(b[b.size() - 2]) * I;
+    for (std::size_t i = b.size() - 2; i-- > 0;) N = Matrix<Scalar>(N * rest) + static_cast<Scalar>(b[i]) * I;
     pair.advance(N, p);
     const double next = distance_from_identity(pair.M);
     if (!(next <= 1.2 * error) || (next == error && error < 1e-3)) break;
@@ -128,6 +133,10 @@ RootMethod::Kind root_method(const std::string& name) {
   throw InputError("", "root_method", "'" + name + "'", "eigen, coupled_newton, coupled_higher_order");
 }
 
+bool is_coupled_root(double root) {
+  return root > 0.5 && root < 1e6 && std::abs(root - std::round(root)) < 1e-6 * root;
+}
+
 template <class Scalar>
 std::optional<Matrix<Scalar>> inverse_root(const Matrix<Scalar>& A, double root, double epsilon,
                                            const RootMethod& method) {
@@ -137,8 +146,8 @@ std::optional<Matrix<Scalar>> inverse_root(const Matrix<Scalar>& A, double root,
     return result && result->allFinite() ? result : std::nullopt;
   }
   const int p = static_cast<int>(std::lround(root));
-  if (p < 1 || std::abs(root - p) > 1e-9)
-    throw InputError("", "the root of a coupled iteration", std::to_string(root), "an integer from 1");
+  if (!is_coupled_root(root))
+    throw InputError("", "the root of a coupled iteration", fmt::format("{:g}", root), "an integer from 1");
   const bool newton = method.kind == RootMethod::Kind::coupled_newton;
   const double largest_row = static_cast<double>(A.cwiseAbs().rowwise().sum().maxCoeff());
   const Matrix<Scalar> ridged = with_ridge(A, newton ? epsilon : std::max(epsilon, method.rel_epsilon * largest_row));

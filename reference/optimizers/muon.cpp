@@ -4,9 +4,8 @@
 #include <cmath>
 
 namespace canzona::reference {
-namespace {
 
-double scale_factor(const std::string& scale, Shape shape) {
+double muon_scale(const std::string& scale, Shape shape) {
   const auto rows = static_cast<double>(shape.rows);
   const auto cols = static_cast<double>(shape.cols);
   if (scale == "match_rms_adamw") return 0.2 * std::sqrt(std::max(rows, cols));
@@ -14,8 +13,6 @@ double scale_factor(const std::string& scale, Shape shape) {
   if (scale == "spectral") return std::sqrt(std::max(rows, cols));
   return 1;  // none
 }
-
-}  // namespace
 
 template <class Scalar>
 Muon<Scalar>::Muon(const Options& options, DType arithmetic)
@@ -54,7 +51,7 @@ Matrix<Scalar> Muon<Scalar>::orthogonalized(const Matrix<Scalar>& gradient, Stat
 
 template <class Scalar>
 Matrix<Scalar> Muon<Scalar>::scaled(const Matrix<Scalar>& update) const {
-  const auto scale = static_cast<Scalar>(scale_factor(scale_, shape_of(update)));
+  const auto scale = static_cast<Scalar>(muon_scale(scale_, shape_of(update)));
   return rounded(arithmetic_, Matrix<Scalar>(scale * update));
 }
 

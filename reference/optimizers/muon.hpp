@@ -37,6 +37,9 @@ class Muon : public Optimizer<Scalar> {
   DType arithmetic_;
 };
 
+/// What `scale` makes of a shape: 0.2·√max(rows, cols) and so on.
+double muon_scale(const std::string& scale, Shape shape);
+
 /// Muon's options, to stand after those of learning_options, and after them an optimizer's own.
 std::vector<OptionDescription> muon_options(const std::vector<OptionDescription>& own = {});
 

@@ -34,7 +34,7 @@ template <class Scalar>
 struct State {
   std::map<std::string, Matrix<Scalar>> tensors;
   std::int64_t steps = 0;             ///< steps taken
-  std::int64_t turn = 0;              ///< a refresh is due when steps + turn is a multiple of its period
+  std::int64_t turn = 0;              ///< a refresh is due when counted steps + turn is a multiple of its period
   std::int64_t failed_refreshes = 0;  ///< refreshes that could not be computed: what was there before was kept
 };
 

@@ -2,6 +2,7 @@
 // type of the master weights; only the update leaves in the type of the arithmetic.
 #include <fmt/format.h>
 
+#include <bit>
 #include <cmath>
 
 #include "reference/core/error.hpp"
@@ -15,8 +16,6 @@ namespace {
 struct Tile {
   Range rows;
   Range cols;
-
-  Shape shape() const { return {rows.size(), cols.size()}; }
 };
 
 /// The matrix cut at multiples of block_size; whole where that is 0.
@@ -32,6 +31,21 @@ std::vector<Tile> tiles_of(Shape shape, std::int64_t block_size) {
     for (const Range& cols : cut(shape.cols)) tiles.push_back({rows, cols});
   }
   return tiles;
+}
+
+/// Throws InputError when coupled iterations are asked for a root that is no integer.
+RootMethod method_of(const Options& options) {
+  RootMethod method{root_method(options.text("root_method")),
+                    options.integer("max_iterations"),
+                    {},
+                    options.integer("order"),
+                    options.number("rel_epsilon")};
+  if (!options.is("tolerance", "method")) method.tolerance = options.number("tolerance");
+  if (method.kind != RootMethod::Kind::eigen && !is_coupled_root(1 / options.number("inverse_exponent"))) {
+    throw InputError("shampoo", "inverse_exponent", "'" + options.text("inverse_exponent") + "'",
+                     "1/p with an integer p under " + options.text("root_method"));
+  }
+  return method;
 }
 
 enum class Grafting { none, sgd, adam };
@@ -51,8 +65,7 @@ class Shampoo final : public Optimizer<Scalar> {
         beta2_(options.number("beta2")),
         epsilon_(options.number("epsilon")),
         root_(1 / options.number("inverse_exponent")),
-        method_{root_method(options.text("root_method")), options.integer("max_iterations"),
-                options.number("tolerance"), options.integer("order"), options.number("rel_epsilon")},
+        method_(method_of(options)),
         bias_correction_(options.is("use_bias_correction", "on")),
         grafting_(grafting_of(options)),
         grafting_beta2_(options.number("grafting_beta2")),
@@ -204,18 +217,33 @@ class Shampoo final : public Optimizer<Scalar> {
 
 constexpr DType kType = DType::fp32;
 
+/// The shapes of tiles and how many there are of each: at most four.
+std::vector<std::pair<Shape, std::int64_t>> tile_shapes(Shape shape, std::int64_t block_size) {
+  const auto cut = [block_size](std::int64_t size) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> lengths;  // and how many
+    if (block_size == 0 || size <= block_size) return decltype(lengths){{size, 1}};
+    lengths.emplace_back(block_size, size / block_size);
+    if (size % block_size != 0) lengths.emplace_back(size % block_size, 1);
+    return lengths;
+  };
+  std::vector<std::pair<Shape, std::int64_t>> shapes;
+  for (const auto& [rows, down] : cut(shape.rows)) {
+    for (const auto& [cols, across] : cut(shape.cols)) shapes.push_back({{rows, cols}, checked_multiply(down, across)});
+  }
+  return shapes;
+}
+
 /// Per tile and side of length d, the other being e: GGᵀ and the root's product, 2·d²e each.
 MatrixCost cost(Shape shape, const Options& options) {
   const std::int64_t bytes = bytes_of(kType);
   MatrixCost cost;
   std::int64_t factors = 0;
-  for (const Tile& tile : tiles_of(shape, options.integer("block_size"))) {
-    const Shape own = tile.shape();
-    for (const std::int64_t d : preconditioned_sides(own, options.integer("max_precond_dim"))) {
-      const std::int64_t e = own.numel() / d;
-      cost.products.push_back({d, d, e, 1, kType});
-      cost.products.push_back({d, e, d, 1, kType});
-      factors = checked_add(factors, checked_multiply(d, d));
+  for (const auto& [tile, count] : tile_shapes(shape, options.integer("block_size"))) {
+    for (const std::int64_t d : preconditioned_sides(tile, options.integer("max_precond_dim"))) {
+      const std::int64_t e = tile.numel() / d;
+      cost.products.push_back({d, d, e, count, kType});
+      cost.products.push_back({d, e, d, count, kType});
+      factors = checked_add(factors, checked_multiply(count, checked_multiply(d, d)));
     }
   }
   cost.flops = flops_of(cost.products);
@@ -227,20 +255,35 @@ MatrixCost cost(Shape shape, const Options& options) {
   return cost;
 }
 
-/// eigen: eigh and Q·diag·Qᵀ of each side. Coupled iterations: with p = 4, four products each.
+/// Products of one coupled iteration: X·N, N^p by squaring, times M, and what the series takes.
+std::int64_t products_an_iteration(const RootMethod& method, double root) {
+  const auto p = static_cast<unsigned>(std::lround(root));
+  const int power = std::bit_width(p) - 1 + std::popcount(p) - 1;
+  return 2 + power + (method.kind == RootMethod::Kind::coupled_higher_order ? method.order - 2 : 0);
+}
+
+/// eigen: eigh and Q·diag·Qᵀ of each side. Coupled iterations: as many as runs are said to take.
 MatrixCost refresh_cost(Shape shape, const Options& options) {
-  // Published runs take 10 to 30 (google-research, scalable_shampoo): a nominal count, low confidence.
-  constexpr std::int64_t kIterations = 20;
-  const bool eigen = options.is("root_method", "eigen");
+  constexpr std::int64_t kIterations = 20;  // published runs take 10 to 30: a nominal count
+  const RootMethod method = method_of(options);
+  const bool eigen = method.kind == RootMethod::Kind::eigen;
+  const std::int64_t products = eigen ? 1
+                                      : std::min(kIterations, method.max_iterations) *
+                                            products_an_iteration(method, 1 / options.number("inverse_exponent"));
   MatrixCost cost;
-  for (const Tile& tile : tiles_of(shape, options.integer("block_size"))) {
-    for (const std::int64_t d : preconditioned_sides(tile.shape(), options.integer("max_precond_dim"))) {
-      if (eigen) cost.factorizations.push_back({Factorization::Kind::eigh, d, 1});
-      cost.products.push_back({d, d, d, eigen ? 1 : 4 * kIterations, kType});
+  cost.nominal = !eigen;
+  for (const auto& [tile, count] : tile_shapes(shape, options.integer("block_size"))) {
+    for (const std::int64_t d : preconditioned_sides(tile, options.integer("max_precond_dim"))) {
+      if (eigen) cost.factorizations.push_back({Factorization::Kind::eigh, d, count});
+      cost.products.push_back({d, d, d, checked_multiply(products, count), kType});
     }
   }
   cost.flops = flops_of(cost.products, cost.factorizations);
   return cost;
+}
+
+void check_tolerance(const std::string& text) {
+  if (text != "method") parse_number("tolerance", text, 0, 1);
 }
 
 void check_exponent(const std::string& text) {
@@ -267,7 +310,8 @@ const OptimizerRegistration registration{OptimizerDescription{
                 {"root_method", WordOption{{"eigen", "coupled_newton", "coupled_higher_order"}}, "eigen", "",
                  "how A^(−1/p) is computed"},
                 {"max_iterations", IntegerOption{1, 1'000'000}, "100", "", "of coupled iterations"},
-                {"tolerance", NumberOption{0, 1}, "1e-6", "", "at which coupled iterations stop"},
+                {"tolerance", TextOption{"method, or a number from 0 to 1", check_tolerance}, "method", "",
+                 "at which coupled iterations stop; method: 1e-6, higher order 1e-8"},
                 {"order", IntegerOption{2, 20}, "3", "", "of coupled_higher_order"},
                 {"rel_epsilon", NumberOption{0, 1}, "0", "",
                  "coupled_higher_order adds at least this times the largest row sum"},

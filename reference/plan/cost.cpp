@@ -32,6 +32,7 @@ MatrixCost& MatrixCost::operator+=(const MatrixCost& other) {
   flops = checked_add(flops, other.flops);
   bytes_moved = checked_add(bytes_moved, other.bytes_moved);
   state_bytes = checked_add(state_bytes, other.state_bytes);
+  nominal = nominal || other.nominal;
   products.insert(products.end(), other.products.begin(), other.products.end());
   factorizations.insert(factorizations.end(), other.factorizations.begin(), other.factorizations.end());
   return *this;

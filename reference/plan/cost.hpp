@@ -49,6 +49,8 @@ struct MatrixCost {
   std::vector<MatrixProduct> products = {};        ///< where the FLOPs go, with the factorizations;
   std::vector<Factorization> factorizations = {};  ///< their sum, for an optimizer that is nothing else
 
+  bool nominal = false;  ///< stands on an assumed number of iterations
+
   MatrixCost& operator+=(const MatrixCost& other);
 };
 

@@ -1,10 +1,10 @@
 // What one iteration trains on, and how its gradient is guarded.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
+#include <vector>
 
 #include "reference/core/exact_sum.hpp"
+#include "reference/plan/plan.hpp"
 
 namespace canzona {
 
@@ -16,20 +16,18 @@ struct Training {
 
 /// What all ranks agree on before any of them updates.
 struct Agreement {
-  bool skip = false;  ///< some gradient is not finite: weights, state and step count stay as they are
+  bool skip = false;  ///< some gradient or the norm is not finite: weights, state and step count stay as they are
   double norm = 0;    ///< of the averaged gradient, every parameter once
   double factor = 1;  ///< that gradients are multiplied by before momentum
 };
 
 /// From the squares of all gradients. factor = clip_norm/(norm + 1e-6) where that is below 1 (Megatron-LM d98e8a64,
 /// clip_grads.py).
-inline Agreement agree(const ExactSum& squares, double clip_norm) {
-  constexpr double kEpsilon = 1e-6;
-  Agreement agreement;
-  agreement.norm = std::sqrt(squares.value());
-  agreement.skip = squares.not_finite() > 0 || !std::isfinite(agreement.norm);
-  if (clip_norm > 0 && !agreement.skip) agreement.factor = std::min(1.0, clip_norm / (agreement.norm + kEpsilon));
-  return agreement;
-}
+Agreement agree(const ExactSum& squares, double clip_norm);
+
+/// The elements of the buffer whose squares a rank adds up, so that every parameter is counted once: those that it
+/// owns, or an even share where all ranks own all; a parameter that every TP rank holds is counted by the first.
+std::vector<Range> counted_elements(const Plan& plan, const Model& model, const GradientBuffer& buffer,
+                                    const Coordinate& at);
 
 }  // namespace canzona

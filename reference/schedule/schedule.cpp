@@ -69,6 +69,8 @@ class Unrolling {
   void agree() {
     const int over_dp = add(AgreeOnGradients{false}, Stream::dp, {last_reduction_});
     agreed_ = add(AgreeOnGradients{true}, Stream::tp, {over_dp});
+    // Both work on one sum: the next iteration's may not begin before this one's has been read.
+    schedule_.steps[over_dp].waits_for_previous.push_back(agreed_);
   }
 
   void update_elements() {

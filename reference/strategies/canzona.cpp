@@ -140,7 +140,10 @@ Plan plan_canzona(const Model& model, const Mesh& mesh, const GradientBuffer& bu
                   const Options& options) {
   const Weight weight = parse_weight(options.text("cost"));
   const Capacity capacity = parse_capacity(options.text("capacity"));
-  const std::vector<double> weights = cost.weights(model, weight);
+  std::vector<double> weights = cost.weights(model, weight);
+  // Where nothing costs any FLOPs, elements are what there is to balance.
+  if (std::none_of(weights.begin(), weights.end(), [](double own) { return own > 0; }))
+    weights = cost.weights(model, Weight::numel);
   const std::vector<double> sizes = cost.weights(model, capacity.unit);
 
   Plan plan;

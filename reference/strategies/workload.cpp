@@ -53,9 +53,11 @@ std::vector<std::vector<Refreshed>> refreshed_together(const Plan& plan, const M
 std::vector<std::vector<std::int64_t>> staggered_turns(const Plan& plan, const Model& model, const Cost& cost) {
   std::vector<std::vector<std::int64_t>> turns = no_turns(model);
   for (std::vector<Refreshed>& list : refreshed_together(plan, model, cost)) {
+    if (list.empty()) continue;
     std::stable_sort(list.begin(), list.end(),
                      [](const Refreshed& a, const Refreshed& b) { return a.flops > b.flops; });
-    std::vector<std::int64_t> loads(static_cast<std::size_t>(cost.refresh_period()), 0);
+    // No more turns than blocks are ever used.
+    std::vector<std::int64_t> loads(std::min(static_cast<std::size_t>(cost.refresh_period()), list.size()), 0);
     for (const Refreshed& own : list) {
       const auto least = std::min_element(loads.begin(), loads.end());
       *least += own.flops;

@@ -19,11 +19,16 @@ TEST_F(Command, SimulateShowsRefreshesApartAndOnAverage) {
     const json staggered = refresh_of(optimizer, "staggered");
     EXPECT_EQ(together["confidence"], "low");
     EXPECT_EQ(together["refresh"]["period"], 10);
-    EXPECT_EQ(together["refresh"]["steps"].size(), 10u);
-    double sum = 0;
-    for (const json& step : together["refresh"]["steps"]) sum += step.get<double>();
+    // Two ordinary iterations are run, the second of which stands for eight, and the refresh.
+    EXPECT_EQ(together["refresh"]["steps"].size(), 3u);
+    double sum = 0, times = 0;
+    for (const json& step : together["refresh"]["steps"]) {
+      sum += step["times"].get<double>() * step["seconds"].get<double>();
+      times += step["times"].get<double>();
+    }
+    EXPECT_EQ(times, 10);
     EXPECT_NEAR(together["seconds"]["optimizer_step"].get<double>(), sum / 10, 1e-9);
-    EXPECT_EQ(together["refresh"]["worst_step"], together["refresh"]["steps"].back());
+    EXPECT_EQ(together["refresh"]["worst_step"], together["refresh"]["steps"].back()["seconds"]);
     EXPECT_LT(staggered["refresh"]["worst_step"], together["refresh"]["worst_step"]) << optimizer;
   }
 }
@@ -41,6 +46,16 @@ TEST_F(Command, SimulateGivesTimesPartsAndSpeedUps) {
     for (const char* key : {"compute", "exposed_communication", "waiting"}) EXPECT_GE(record["parts"][key], 0.0);
     for (const char* baseline : {"synchronous", "layerwise"}) EXPECT_GT(record["speedup"][baseline]["iteration"], 0.0);
   }
+}
+
+TEST_F(Command, SimulateOfARareRefreshTakesNoLonger) {
+  const auto step = [](const std::string& frequency) {
+    const Outcome outcome = canzona({"simulate", "--model", "qwen3-8b", "--strategy", "canzona", "--optimizer", "soap",
+                                     "--optimizer-option", "precondition_frequency=" + frequency, "--json", "-"});
+    return json::parse(outcome.out)["seconds"]["optimizer_step"].get<double>();
+  };
+  EXPECT_LT(step("1000000"), step("1000"));
+  expect_refused({"simulate", "--micro-batches", "4"}, {"micro-batches is 4", "whole sequences of 4096"});
 }
 
 TEST_F(Command, SimulateWritesAChromeTrace) {

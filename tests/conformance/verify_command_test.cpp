@@ -49,16 +49,53 @@ TEST_F(Command, AVectorsOptionThatNobodyHasIsRefused) {
   refuse("merge_dims", true, {"merge_dims", "'on'", "off"});
   refuse("norm", "spectral", {"'norm'", "spectral", "frobenius"});
   refuse("betas", 0.9, {"'betas'", "two numbers"});
+  refuse("max_precond_dim", 10.5, {"max_precond_dim", "10.5"});
+  json changed = vector;
+  changed["options"]["max_precond_dim"] = 10000.0;  // an integer all the same
+  EXPECT_EQ(canzona({"verify", "--oracle", file("float.json", changed.dump())}).code, 0);
+  changed["steps"] = json::array();
+  expect_refused({"verify", "--oracle", file("empty.json", changed.dump())}, {"'steps'", "at least one step"});
+  expect_refused({"verify", "--oracle", file("deep.json", std::string(30, '[') + std::string(30, ']'))}, {"8 levels"});
+  expect_refused({"verify", "--oracle", path.string()}, {"a file that can be read"});
   vector["steps"][0]["gradient"] = {1, 2};
   expect_refused({"verify", "--oracle", file("short.json", vector.dump())}, {"'gradient'", "2 numbers", "4 of them"});
   expect_refused({"verify", "--oracle", file("none.json", "{}")}, {"'shape'", "missing"});
+}
+
+TEST_F(Command, VectorsOfInverseRootsAreCheckedToo) {
+  std::ifstream original(project_folder() / "tests/data/oracles/root_higher_order_p2_10x10_f64.json");
+  const json vector = json::parse(original);
+  json changed = vector;
+  changed["options"].erase("epsilon");
+  changed["options"]["abs_epsilon"] = 0.0;
+  EXPECT_EQ(canzona({"verify", "--oracle", file("abs.json", changed.dump()), "--tolerance", "1e-8"}).code, 0);
+  changed = vector;
+  changed["options"]["order"] = 2000000000;
+  expect_refused({"verify", "--oracle", file("order.json", changed.dump())}, {"'order'", "from 2 to 20"});
+  changed = vector;
+  changed["shape"] = {20, 5};
+  expect_refused({"verify", "--oracle", file("shape.json", changed.dump())}, {"'shape'", "a square"});
+}
+
+TEST_F(Command, VectorsOfMuonMustAgreeWithThemselves) {
+  std::ifstream original(project_folder() / "tests/data/oracles/muon_kj_1x8_f64.json");
+  const json vector = json::parse(original);
+  json changed = vector;
+  changed["options"]["scale_factor"] = 17;
+  expect_refused({"verify", "--oracle", file("scale.json", changed.dump())}, {"'scale_factor'", "17"});
+  changed = vector;
+  changed["options"]["ns_steps"] = 4;
+  expect_refused({"verify", "--oracle", file("steps.json", changed.dump())}, {"'ns_steps'", "'ns_coefficients', 5"});
+  changed["options"].erase("ns_steps");
+  EXPECT_EQ(canzona({"verify", "--oracle", file("list.json", changed.dump()), "--tolerance", "1e-11"}).code, 0);
 }
 
 TEST_F(Command, VerifySkipsAPoisonedIterationOnEveryRankAndSaysSo) {
   const Outcome outcome = canzona({"verify", "--dp", "2", "--tp", "2", "--optimizer", "soap", "--strategy", "canzona",
                                    "--poison", "1", "--json", "-"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  for (const json& entry : json::parse(outcome.out)["results"]) EXPECT_EQ(entry["skipped"], 1);
+  const json record = json::parse(outcome.out);
+  for (const json& entry : record["results"]) EXPECT_EQ(entry["skipped"], 1);
   expect_refused({"verify", "--poison", "3"}, {"--poison", "from 0 to 2"});
 }
 

@@ -141,6 +141,11 @@ TEST(Shampoo, CostsWhatItsProductsCost) {
   EXPECT_EQ(description.refresh_cost({3, 7}, options).flops, 9 * (27 + 343) + 2 * (27 + 343));
   const Options newton(description.options, {{"root_method", "coupled_newton"}}, "shampoo");
   EXPECT_EQ(description.refresh_cost({3, 7}, newton).flops, 20 * 8 * (27 + 343));
+  EXPECT_TRUE(description.refresh_cost({3, 7}, newton).nominal);
+  // Order 3 takes one product more, and no more iterations than allowed.
+  const Options third(description.options, {{"root_method", "coupled_higher_order"}, {"max_iterations", "7"}},
+                      "shampoo");
+  EXPECT_EQ(description.refresh_cost({3, 7}, third).flops, 7 * 10 * (27 + 343));
   const Options one_sided(description.options, {{"max_precond_dim", "3"}}, "shampoo");
   EXPECT_EQ(description.cost({3, 7}, one_sided).flops, 4 * 9 * 7);
   EXPECT_EQ(description.refresh_cost({3, 7}, one_sided).flops, 11 * 27);
@@ -151,6 +156,8 @@ TEST(Shampoo, CostsWhatItsProductsCost) {
 TEST(Shampoo, RefusesExponentsOutsideItsRange) {
   for (const char* bad : {"0", "-1", "1.5", "nan", "x"})
     EXPECT_THROW(shampoo({{"inverse_exponent", bad}}), InputError) << bad;
+  EXPECT_THROW(shampoo({{"inverse_exponent", "0.3"}, {"root_method", "coupled_newton"}}), InputError);
+  EXPECT_NO_THROW(shampoo({{"inverse_exponent", "0.33333333"}, {"root_method", "coupled_newton"}}));
 }
 
 }  // namespace

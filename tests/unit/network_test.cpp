@@ -118,14 +118,14 @@ TEST(Factorization, WithoutATableIsColumnsAndPassesAndProducts) {
   EXPECT_NEAR(factorization_seconds(gpu, {Factorization::Kind::qr, 3000, 2}), 2 * (6e-3 + 72e9 / 0.5e12), 1e-9);
 }
 
-TEST(Factorization, OfATableIsAPowerLawBetweenItsSizesAndCubicBeyond) {
+TEST(Factorization, OfATableIsAPowerLawBetweenItsSizesAndCubicAbove) {
   Gpu gpu = gpu_of(1e12);
   gpu.factorization_seconds[Factorization::Kind::eigh] = {{1000, 0.01}, {4000, 0.16}};
   const auto eigh = [&](std::int64_t n) { return factorization_seconds(gpu, {Factorization::Kind::eigh, n, 1}); };
   EXPECT_NEAR(eigh(1000), 0.01, 1e-12);
   EXPECT_NEAR(eigh(2000), 0.04, 1e-12);
   EXPECT_NEAR(eigh(8000), 8 * 0.16, 1e-12);
-  EXPECT_NEAR(eigh(500), 0.01 / 8, 1e-12);
+  EXPECT_NEAR(eigh(500), 0.01, 1e-12);
 }
 
 TEST(Confidence, IsLowWhereAFactorizationWasNotMeasured) {
@@ -138,6 +138,8 @@ TEST(Confidence, IsLowWhereAFactorizationWasNotMeasured) {
   EXPECT_TRUE(low("shampoo"));
   EXPECT_TRUE(low("soap"));
   cluster.gpu.factorization_seconds[Factorization::Kind::qr] = {{1024, 0.01}};
+  EXPECT_TRUE(low("soap"));  // 4096 and 6144 lie outside
+  cluster.gpu.factorization_seconds[Factorization::Kind::qr] = {{1024, 0.01}, {16384, 1}};
   EXPECT_TRUE(low("shampoo"));
   EXPECT_FALSE(low("soap"));
 }

@@ -194,7 +194,7 @@ TEST_F(Golden, RefreshesRepeatWithTheirPeriod) {
   for (const int iteration : {1, 2, 3, 4}) {
     EXPECT_DOUBLE_EQ(step_latency(timeline, plan, iteration).iteration, iteration % 2 == 0 ? 2242e-9 : 242e-9);
   }
-  const StepLatency average = mean({step_latency(timeline, plan, 1), step_latency(timeline, plan, 2)});
+  const StepLatency average = mean({step_latency(timeline, plan, 1), step_latency(timeline, plan, 2)}, {1, 1});
   EXPECT_DOUBLE_EQ(average.iteration, 1242e-9);
   EXPECT_DOUBLE_EQ(average.forward_backward + average.optimizer_step, average.iteration);
 }
