@@ -1,0 +1,42 @@
+// What a rank computes on. The host's device and CUDA's differ behind this interface only.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "optimized/device/linear_algebra.hpp"
+#include "optimized/device/memory.hpp"
+#include "optimized/device/stream.hpp"
+
+namespace canzona::optimized {
+
+class Device {
+ public:
+  Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  virtual ~Device() = default;
+
+  /// Zeroed memory. Counted: nothing may be allocated inside an iteration.
+  Buffer allocate(std::size_t bytes) {
+    ++allocations_;
+    return make_buffer(bytes);
+  }
+  template <class T>
+  Buffer allocate_elements(std::int64_t count) {
+    return allocate(static_cast<std::size_t>(count) * sizeof(T));
+  }
+  std::int64_t allocations() const { return allocations_; }
+
+  virtual std::unique_ptr<Stream> make_stream() = 0;
+  virtual std::unique_ptr<Event> make_event() = 0;
+  virtual LinearAlgebra& linear_algebra() = 0;
+  /// Between host and device, or within it; asynchronous on the stream.
+  virtual void copy(Stream& stream, const void* from, void* to, std::size_t bytes) = 0;
+
+ private:
+  virtual Buffer make_buffer(std::size_t bytes) = 0;
+  std::atomic<std::int64_t> allocations_ = 0;
+};
+
+}  // namespace canzona::optimized

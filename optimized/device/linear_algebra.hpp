@@ -1,0 +1,47 @@
+// Matrix products and factorizations in fp32 on a device. Matrices are row-major; all calls are asynchronous on the
+// stream.
+#pragma once
+
+#include <cstdint>
+
+#include "optimized/device/memory.hpp"
+#include "optimized/device/stream.hpp"
+
+namespace canzona::optimized {
+
+/// A matrix on the device, rows one after another.
+template <class T>
+struct MatrixView {
+  DevicePointer<T> data;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+
+  std::int64_t size() const { return rows * cols; }
+};
+using MatrixIn = MatrixView<const float>;
+using MatrixOut = MatrixView<float>;
+
+inline MatrixIn in(const MatrixOut& matrix) { return {matrix.data, matrix.rows, matrix.cols}; }
+
+enum class Transpose { no, yes };
+
+class LinearAlgebra {
+ public:
+  LinearAlgebra() = default;
+  LinearAlgebra(const LinearAlgebra&) = delete;
+  LinearAlgebra& operator=(const LinearAlgebra&) = delete;
+  virtual ~LinearAlgebra() = default;
+
+  /// C ← alpha·op(A)·op(B) + beta·C
+  virtual void product(Stream& stream, float alpha, MatrixIn A, Transpose a, MatrixIn B, Transpose b, float beta,
+                       MatrixOut C) = 0;
+  /// C ← alpha·A·Aᵀ + beta·C (or AᵀA), C symmetric before and after: half the FLOPs of a product.
+  virtual void symmetric_product(Stream& stream, float alpha, MatrixIn A, Transpose a, float beta, MatrixOut C) = 0;
+  /// A = V·diag(values)·Vᵀ, values ascending; A is replaced by V, eigenvectors in columns. found[0] is 1, or 0 where
+  /// there was none and A is spoilt.
+  virtual void eigh(Stream& stream, MatrixOut A, DevicePointer<float> values, DevicePointer<std::int32_t> found) = 0;
+  /// A is replaced by the orthogonal factor of its QR decomposition.
+  virtual void qr(Stream& stream, MatrixOut A) = 0;
+};
+
+}  // namespace canzona::optimized

@@ -1,0 +1,42 @@
+// Streams run what is given to them in order; events tie streams to each other. The meaning is CUDA's on every backend.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+namespace canzona::optimized {
+
+/// A point that a stream passes, again and again.
+class Event {
+ public:
+  Event() = default;
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  virtual ~Event() = default;
+
+  /// Seconds on the device's clock at which the latest record was passed; after synchronize().
+  virtual double seconds() const = 0;
+  /// Blocks the caller until the latest record has been passed.
+  virtual void synchronize() = 0;
+};
+
+/// An in-order queue of work, asynchronous to whoever fills it.
+class Stream {
+ public:
+  Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  virtual ~Stream() = default;
+
+  /// Runs `task` on the host when the work before it is done; work after it waits for it.
+  virtual void run(std::function<void()> task) = 0;
+  /// `event` is passed when the work before is done.
+  virtual void record(Event& event) = 0;
+  /// Work after this waits for the latest record of `event` at the time of this call; an event never recorded is
+  /// passed.
+  virtual void wait(Event& event) = 0;
+  /// Blocks the caller until all work is done. Rethrows what the work threw.
+  virtual void synchronize() = 0;
+};
+
+}  // namespace canzona::optimized

@@ -1,0 +1,121 @@
+// Runs a schedule for one rank on a device: the steps of the reference executor, asynchronously and for real.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "optimized/device/communicator.hpp"
+#include "optimized/engine/board.hpp"
+#include "optimized/optimizers/optimizer.hpp"
+#include "reference/executor/objective.hpp"
+#include "reference/schedule/schedule.hpp"
+#include "reference/strategies/workload.hpp"
+
+namespace canzona::optimized {
+
+struct EngineSettings {
+  bool overlap = true;       ///< off: each step is waited for before the next is begun
+  std::int64_t tokens = 64;  ///< rows of the activations in forward and backward
+};
+
+/// When a step ran, in seconds on the device's clock.
+struct StepTime {
+  double begin = 0;
+  double end = 0;
+};
+
+/// One rank. All memory is taken by the constructor. Weights, gradients and what travels are fp32.
+class Engine {
+ public:
+  /// `dp` and `tp` are this rank's groups, each for the stream of its name. All arguments must outlive the engine.
+  Engine(const Workload& workload, int rank, Device& device, Communicator& dp, Communicator& tp,
+         const reference::Objective<float>& objective, const EngineSettings& settings, Board& board);
+  ~Engine();
+
+  /// Begins one iteration; returns when all ranks have agreed on its gradient and the rest is under way.
+  void iterate();
+  /// Waits for everything that is under way. Rethrows what a step threw.
+  void finish();
+
+  const Schedule& schedule() const { return schedule_; }
+  /// Of the last iteration, by step; after finish().
+  std::vector<StepTime> times() const;
+  const Agreement& agreement() const { return agreement_; }
+  std::int64_t steps() const { return steps_; }                ///< iterations that were not skipped
+  std::int64_t matrix_steps() const { return matrix_steps_; }  ///< steps of the matrix optimizer on a block
+  /// What this rank has sent; the other ranks' entries are 0.
+  const Traffic& traffic() const { return traffic_; }
+
+  /// Flat, as the workload's buffer; of the master weights only those that this rank owns mean anything.
+  DevicePointer<const float> master() const { return master_.as<const float>(); }
+  DevicePointer<const float> weights() const { return weights_.as<const float>(); }
+
+ private:
+  struct BlockOptimizer {
+    std::unique_ptr<MatrixOptimizer> optimizer;
+    Shape shape;
+  };
+  /// A run of elements of one elementwise parameter that this rank owns.
+  struct OwnedElements {
+    Range range;
+    std::unique_ptr<MatrixOptimizer> optimizer;
+  };
+
+  void take_memory();
+  void prepare_dp_collectives();
+  void prepare_micro_group(int index);
+  void prepare_optimizers();
+  bool computes(const HostedMatrix& member) const;
+  bool redundant() const { return workload_.plan.matrix_update == MatrixUpdate::redundant; }
+  const Parameter& parameter(int index) const { return workload_.model.parameters[index]; }
+  DevicePointer<float> slot(const Buffer& buffer, int parameter) const;
+
+  void enqueue(int index);
+  void perform(const Action& action);
+  void communicate(Collective& collective, canzona::Collective kind, Stream& stream);
+  void backward(const Backward& step);
+  void train(int layer, int products);
+  void agree(bool over_tp);
+  ExactSum own_squares() const;
+  void update(int parameter);
+  void update_elements(int bucket);
+  void apply(int parameter);
+
+  const Workload& workload_;
+  int rank_;
+  Coordinate at_;
+  Device& device_;
+  Communicator& dp_;
+  Communicator& tp_;
+  reference::Objective<float> objective_;
+  EngineSettings settings_;
+  Board& board_;
+  Schedule schedule_;
+
+  Buffer weights_, gradient_, master_;
+  Buffer activations_, products_;
+  // Micro-groups take turns between two slots: a gather fills one while the group before is computed.
+  Buffer gathered_[2], updates_[2];
+  Buffer whole_, block_gradient_, block_update_, element_update_;
+  std::map<int, std::int64_t> staged_;  // by parameter: where its shards or its update begin in their slot
+  std::map<int, int> group_of_;         // by parameter: its micro-group
+  std::vector<std::unique_ptr<Collective>> reductions_, parameter_gathers_;  // by bucket
+  std::vector<std::unique_ptr<Collective>> gathers_, scatters_;              // by micro-group
+  std::unique_ptr<Collective> sums_[2];                                      // over DP, over TP
+  Workspace workspace_;
+  std::map<int, std::vector<BlockOptimizer>> blocks_;  // by parameter
+  std::vector<std::vector<OwnedElements>> elements_;   // by bucket
+  Options element_options_;
+
+  std::vector<std::unique_ptr<Event>> begun_, ended_;  // by step
+  ExactSum squares_;
+  Agreement agreement_;
+  std::int64_t iteration_ = 0;
+  std::int64_t steps_ = 0;
+  std::int64_t matrix_steps_ = 0;
+  Traffic traffic_;
+  std::unique_ptr<Stream> streams_[kStreams];  // last: they end before what they use goes
+};
+
+}  // namespace canzona::optimized

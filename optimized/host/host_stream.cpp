@@ -1,0 +1,109 @@
+#include "optimized/host/host_stream.hpp"
+
+#include <chrono>
+#include <utility>
+
+namespace canzona::optimized {
+
+double host_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double HostEvent::seconds() const {
+  const std::lock_guard lock(mutex_);
+  return seconds_;
+}
+
+void HostEvent::synchronize() { wait_for(latest_record()); }
+
+std::int64_t HostEvent::next_record() {
+  const std::lock_guard lock(mutex_);
+  return ++recorded_;
+}
+
+void HostEvent::pass(std::int64_t record) {
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = record;
+    seconds_ = host_seconds();
+  }
+  passed_.notify_all();
+}
+
+std::int64_t HostEvent::latest_record() const {
+  const std::lock_guard lock(mutex_);
+  return recorded_;
+}
+
+void HostEvent::wait_for(std::int64_t record) {
+  std::unique_lock lock(mutex_);
+  passed_.wait(lock, [&] { return done_ >= record; });
+}
+
+HostStream::HostStream() : worker_([this] { work(); }) {}
+
+HostStream::~HostStream() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  worker_.join();
+}
+
+void HostStream::run(std::function<void()> task) {
+  push([this, task = std::move(task)] {
+    {
+      const std::lock_guard lock(mutex_);
+      if (failure_) return;
+    }
+    try {
+      task();
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      failure_ = std::current_exception();
+    }
+  });
+}
+
+void HostStream::record(Event& event) {
+  auto& own = static_cast<HostEvent&>(event);
+  push([&own, record = own.next_record()] { own.pass(record); });
+}
+
+void HostStream::wait(Event& event) {
+  auto& own = static_cast<HostEvent&>(event);
+  push([&own, record = own.latest_record()] { own.wait_for(record); });
+}
+
+void HostStream::synchronize() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return tasks_.empty() && !busy_; });
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void HostStream::push(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  changed_.notify_all();
+}
+
+void HostStream::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return closing_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;
+    const std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    task();
+    lock.lock();
+    busy_ = false;
+    if (tasks_.empty()) changed_.notify_all();
+  }
+}
+
+}  // namespace canzona::optimized

@@ -1,0 +1,54 @@
+#include "optimized/optimizers/optimizer.hpp"
+
+#include "reference/optimizers/optimizer.hpp"
+
+namespace canzona::optimized {
+namespace {
+
+using reference::DecayForm;
+
+/// The expressions of reference::Optimizer::apply.
+struct Apply {
+  DecayForm form;
+  float rate;
+  float decay;
+  float product;
+  float kept;
+  const float* update;
+  float* master;
+  float* weights;
+
+  void operator()(std::int64_t i) {
+    float w = master[i];
+    if (form == DecayForm::before) {
+      w = kept * w - rate * update[i];
+    } else if (form == DecayForm::with_step) {
+      w -= rate * (update[i] + decay * w);
+    } else {
+      w -= rate * update[i];
+      w -= product * w;
+    }
+    master[i] = w;
+    weights[i] = w;
+  }
+};
+
+}  // namespace
+
+void Workspace::reserve(std::size_t slot, std::int64_t bytes) {
+  if (slots_.size() <= slot) slots_.resize(slot + 1);
+  if (slots_[slot].bytes() < static_cast<std::size_t>(bytes))
+    slots_[slot] = device_.allocate(static_cast<std::size_t>(bytes));
+}
+
+void apply_update(Stream& stream, const Options& options, DevicePointer<const float> update,
+                  DevicePointer<float> master, DevicePointer<float> weights, std::int64_t count) {
+  const double lr = options.number("lr");
+  const double decay = options.number("weight_decay");
+  launch(stream, count,
+         Apply{reference::decay_form(options), static_cast<float>(lr), static_cast<float>(decay),
+               static_cast<float>(lr * decay), static_cast<float>(1 - lr * decay), update.raw(), master.raw(),
+               weights.raw()});
+}
+
+}  // namespace canzona::optimized

@@ -1,0 +1,163 @@
+// The engine on ranks that are threads, against the reference's dense step.
+#include <gtest/gtest.h>
+
+#include "optimized/engine/threads.hpp"
+#include "reference/core/error.hpp"
+#include "reference/executor/dense.hpp"
+#include "reference/model/shard.hpp"
+#include "tests/support.hpp"
+
+namespace canzona::optimized {
+namespace {
+
+constexpr int kIterations = 3;
+
+Workload workload_of(Mesh mesh, const std::string& strategy, const std::string& optimizer) {
+  WorkloadRequest request = testing_support::request_of("qwen3-tiny", mesh, strategy, optimizer);
+  request.bucket_size = 32768;
+  request.training.clip_norm = 1;
+  return make_workload(request);
+}
+
+/// Every rank's model weights after some iterations.
+std::vector<std::vector<float>> trained(const Workload& workload, const EngineSettings& settings,
+                                        const reference::Objective<float>& objective = 1) {
+  std::vector<std::vector<float>> weights(static_cast<std::size_t>(workload.mesh.ranks()));
+  run_on_threads(workload, objective, settings, 60, [&](Engine& engine, int rank) {
+    for (int iteration = 0; iteration < kIterations; ++iteration) engine.iterate();
+    engine.finish();
+    const float* first = engine.weights().raw();
+    weights[static_cast<std::size_t>(rank)].assign(first, first + workload.buffer.numel());
+  });
+  return weights;
+}
+
+/// The worst over parameters and ranks of ‖W − W_ref‖ over how far one device moved the parameter.
+double worst_error(const Workload& workload, const std::vector<std::vector<float>>& weights,
+                   const reference::Objective<float>& objective = 1) {
+  const reference::Precision precision = reference::make_precision(DType::fp32, DType::fp32);
+  reference::DenseReference<float> dense(workload, precision, objective);
+  reference::DenseReference<float> still(workload, precision, objective);
+  dense.run(kIterations);
+  double worst = 0;
+  for (const Slot& slot : workload.buffer.slots) {
+    const Parameter& parameter = workload.model.parameters[slot.parameter];
+    const double moved = (dense.weights(slot.parameter) - still.weights(slot.parameter)).norm();
+    Matrix<float> whole(parameter.shape.rows, parameter.shape.cols);
+    for (int dp_rank = 0; dp_rank < workload.mesh.dp; ++dp_rank) {
+      for (int tp_rank = 0; tp_rank < workload.mesh.tp; ++tp_rank) {
+        const auto& own = weights[static_cast<std::size_t>(workload.mesh.rank({dp_rank, tp_rank, 0}))];
+        place_shard(own.data() + slot.elements.begin, parameter, workload.mesh.tp, tp_rank, whole);
+      }
+      const double error = (whole - dense.weights(slot.parameter)).norm() / moved;
+      if (!(error <= worst)) worst = error;
+    }
+  }
+  return worst;
+}
+
+// Newton–Schulz amplifies rounding by at most 3.4445⁵ = 485.
+constexpr double kBound = 485 * 1.2e-7;
+
+TEST(Engine, EqualsOneDeviceUnderEveryStrategyAndMesh) {
+  for (const EngineOptimizer& optimizer : EngineOptimizers::instance().all()) {
+    for (const std::string& strategy : testing_support::strategy_names()) {
+      for (const Mesh& mesh : std::vector<Mesh>{{1, 1}, {2, 1}, {3, 1}, {1, 4}, {2, 2}, {4, 2}, {16, 1}}) {
+        const Workload workload = workload_of(mesh, strategy, optimizer.name);
+        EXPECT_LE(worst_error(workload, trained(workload, {})), kBound)
+            << optimizer.name << ' ' << strategy << ' ' << mesh.dp << " by " << mesh.tp;
+      }
+    }
+  }
+}
+
+TEST(Engine, OverlapOnAndOffAreBitwiseEqual) {
+  for (const std::string& strategy : testing_support::strategy_names()) {
+    const Workload workload = workload_of({3, 2}, strategy, "muon");
+    EXPECT_EQ(trained(workload, {.overlap = true}), trained(workload, {.overlap = false})) << strategy;
+  }
+}
+
+TEST(Engine, AllStrategiesAreBitwiseEqualToEachOther) {
+  const auto expected = trained(workload_of({3, 2}, "synchronous", "muon"), {});
+  for (const std::string& strategy : testing_support::strategy_names())
+    EXPECT_EQ(trained(workload_of({3, 2}, strategy, "muon"), {}), expected) << strategy;
+}
+
+TEST(Engine, ManySmallMicroGroupsPipeline) {
+  WorkloadRequest request = testing_support::request_of("qwen3-tiny", {2, 4}, "canzona");
+  request.bucket_size = 32768;
+  request.split = {BlockSplit::Qkv::per_head, true};
+  request.strategy_options = {{"capacity", "1"}};
+  const Workload workload = make_workload(request);
+  ASSERT_GT(workload.plan.micro_groups[0].size(), 2u);
+  EXPECT_LE(worst_error(workload, trained(workload, {})), kBound);
+}
+
+TEST(Engine, CountsWhatItSendsAndUpdates) {
+  for (const char* strategy : {"synchronous", "layerwise", "static", "canzona"}) {
+    const Workload workload = workload_of({4, 2}, strategy, "muon");
+    // fp32 all through. All-gathers go straight to everyone here, a ring passes them on.
+    const Traffic closed_form =
+        traffic_of(workload.plan, workload.model, workload.buffer, {DType::fp32, DType::fp32, DType::fp32});
+    std::atomic<std::int64_t> matrix_steps = 0;
+    run_on_threads(workload, 1, {}, 60, [&](Engine& engine, int rank) {
+      engine.iterate();
+      engine.finish();
+      matrix_steps += engine.matrix_steps();
+      for (const auto kind : {canzona::Collective::gather_shards, canzona::Collective::scatter_updates,
+                              canzona::Collective::agree_on_gradients}) {
+        EXPECT_EQ(engine.traffic().sent(kind)[rank], closed_form.sent(kind)[rank]) << strategy;
+      }
+      if (workload.plan.gradient_reduction == GradientReduction::reduce_scatter) {
+        EXPECT_EQ(engine.traffic().sent(canzona::Collective::reduce_gradients)[rank],
+                  closed_form.sent(canzona::Collective::reduce_gradients)[rank]);
+      }
+    });
+    const int copies = workload.plan.replicated() ? 8 : workload.plan.matrix_update == MatrixUpdate::redundant ? 2 : 1;
+    EXPECT_EQ(matrix_steps, 8 * copies) << strategy;
+  }
+}
+
+TEST(Engine, ANonFiniteGradientSkipsTheStepOnAllRanks) {
+  reference::Objective<float> poisoned(1);
+  poisoned.poison(1, 2, 3);
+  for (const std::string& strategy : testing_support::strategy_names()) {
+    const Workload workload = workload_of({3, 2}, strategy, "muon");
+    EXPECT_LE(worst_error(workload, trained(workload, {}, poisoned), poisoned), kBound) << strategy;
+  }
+}
+
+TEST(Engine, ARankThatThrowsEndsAllAndIsNamed) {
+  const Workload workload = workload_of({2, 2}, "canzona", "muon");
+  try {
+    run_on_threads(workload, 1, {}, 60, [](Engine& engine, int rank) {
+      engine.iterate();
+      if (rank == 2) throw Error("broken on purpose");
+      engine.iterate();
+      engine.finish();
+    });
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("rank 2: broken on purpose"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Engine, ARankThatStallsIsNamedWithItsStepWithinTheDeadline) {
+  const Workload workload = workload_of({2, 1}, "canzona", "muon");
+  try {
+    run_on_threads(workload, 1, {}, 0.5, [](Engine& engine, int rank) {
+      engine.iterate();
+      engine.finish();
+      if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(2));
+      engine.iterate();
+      engine.finish();
+    });
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("rank 0: waited 0.5 s for rank 1: "), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace canzona::optimized

@@ -1,0 +1,126 @@
+// Products and factorizations of the host device against Eigen, on sizes around blocks and vector lengths.
+#include <gtest/gtest.h>
+
+#include <Eigen/Dense>
+
+#include "optimized/device/launch.hpp"
+#include "optimized/host/host_device.hpp"
+#include "reference/core/matrix.hpp"
+#include "reference/core/random.hpp"
+
+namespace canzona::optimized {
+namespace {
+
+class HostAlgebra : public ::testing::Test {
+ protected:
+  MatrixOut put(const Matrix<float>& matrix) {
+    buffers.push_back(device->allocate_elements<float>(matrix.size()));
+    device->copy(*stream, matrix.data(), buffers.back().as<float>().raw(), sizeof(float) * matrix.size());
+    stream->synchronize();
+    return {buffers.back().as<float>(), matrix.rows(), matrix.cols()};
+  }
+  Matrix<float> get(const MatrixOut& view) {
+    Matrix<float> matrix(view.rows, view.cols);
+    device->copy(*stream, view.data.raw(), matrix.data(), sizeof(float) * matrix.size());
+    stream->synchronize();
+    return matrix;
+  }
+  static Matrix<float> random(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
+    Matrix<float> matrix(rows, cols);
+    for (std::int64_t i = 0; i < matrix.size(); ++i)
+      matrix.data()[i] = static_cast<float>(random_normal(random_key({seed}), i));
+    return matrix;
+  }
+  /// ‖got − expected‖ within rounding of sums of `depth` products.
+  static void expect_near(const Matrix<float>& got, const Matrix<float>& expected, double depth) {
+    const double bound = 4 * std::sqrt(depth) * std::numeric_limits<float>::epsilon() * expected.norm();
+    EXPECT_LE((got - expected).norm(), bound + 1e-30);
+  }
+
+  std::unique_ptr<Device> device = make_host_device();
+  std::unique_ptr<Stream> stream = device->make_stream();
+  LinearAlgebra& algebra = device->linear_algebra();
+  std::vector<Buffer> buffers;
+};
+
+TEST_F(HostAlgebra, ProductsInAllTranspositions) {
+  for (const auto& [m, n, k] : std::vector<std::array<int, 3>>{{1, 1, 1}, {3, 5, 7}, {33, 31, 65}, {128, 17, 64}}) {
+    const Matrix<float> C = random(m, n, 3);
+    for (const Transpose a : {Transpose::no, Transpose::yes}) {
+      for (const Transpose b : {Transpose::no, Transpose::yes}) {
+        const Matrix<float> A = a == Transpose::no ? random(m, k, 1) : random(k, m, 1);
+        const Matrix<float> B = b == Transpose::no ? random(k, n, 2) : random(n, k, 2);
+        const MatrixOut result = put(C);
+        algebra.product(*stream, 2, in(put(A)), a, in(put(B)), b, -1, result);
+        const Matrix<float> left = a == Transpose::no ? A : Matrix<float>(A.transpose());
+        const Matrix<float> right = b == Transpose::no ? B : Matrix<float>(B.transpose());
+        expect_near(get(result), Matrix<float>(2 * left * right - C), 8.0 * k);
+      }
+    }
+  }
+}
+
+TEST_F(HostAlgebra, SymmetricProductsAreWholeAndExactlySymmetric) {
+  for (const auto& [m, k] : std::vector<std::pair<int, int>>{{1, 9}, {31, 7}, {33, 64}, {100, 100}}) {
+    const Matrix<float> A = random(m, k, 1);
+    const Matrix<float> S = random(m, m, 2);
+    const Matrix<float> C = S + Matrix<float>(S.transpose());
+    for (const Transpose a : {Transpose::no, Transpose::yes}) {
+      const MatrixOut result = put(C);
+      algebra.symmetric_product(*stream, 3, in(put(a == Transpose::no ? A : Matrix<float>(A.transpose()))), a, 0.5f,
+                                result);
+      const Matrix<float> got = get(result);
+      expect_near(got, Matrix<float>(3 * A * A.transpose() + 0.5f * C), 8.0 * k);
+      EXPECT_EQ(got, Matrix<float>(got.transpose()));
+    }
+  }
+}
+
+TEST_F(HostAlgebra, EighRebuildsTheMatrixWithAscendingValues) {
+  for (const int n : {1, 2, 17, 64}) {
+    const Matrix<float> S = random(n, n, 4);
+    const Matrix<float> A = S * S.transpose();
+    const MatrixOut V = put(A);
+    const Buffer values = device->allocate_elements<float>(n);
+    const Buffer found = device->allocate_elements<std::int32_t>(1);
+    algebra.eigh(*stream, V, values.as<float>(), found.as<std::int32_t>());
+    const Matrix<float> vectors = get(V);
+    EXPECT_EQ(*found.as<std::int32_t>().raw(), 1);
+    const Eigen::Map<const Eigen::VectorXf> lambda(values.as<float>().raw(), n);
+    for (int i = 1; i < n; ++i) EXPECT_LE(lambda[i - 1], lambda[i]);
+    expect_near(Matrix<float>(vectors * lambda.asDiagonal() * vectors.transpose()), A, 100.0 * n);
+  }
+}
+
+TEST_F(HostAlgebra, QrLeavesAnOrthogonalBasisOfTheColumns) {
+  for (const int n : {1, 2, 17, 64}) {
+    const Matrix<float> A = random(n, n, 5);
+    const MatrixOut view = put(A);
+    algebra.qr(*stream, view);
+    const Matrix<float> Q = get(view);
+    expect_near(Matrix<float>(Q.transpose() * Q), Matrix<float>(Matrix<float>::Identity(n, n)), 100.0 * n);
+    // QᵀA is upper triangular.
+    const Matrix<float> R = Q.transpose() * A;
+    EXPECT_LT(Matrix<float>(R.triangularView<Eigen::StrictlyLower>()).norm(), 1e-4f * A.norm());
+  }
+}
+
+TEST_F(HostAlgebra, LaunchesEveryElementOnceAndSumsRowsInDouble) {
+  for (const std::int64_t count : {0, 1, 7, 8, 9, 1000}) {
+    const Buffer counts = device->allocate_elements<float>(count);
+    float* data = counts.as<float>().raw();
+    launch(*stream, count, [data](std::int64_t i) { data[i] += static_cast<float>(i); });
+    const Buffer sums = device->allocate_elements<double>(3);
+    launch_sums(*stream, 3, count, sums.as<double>(), [](std::int64_t i) { return 1e8 + static_cast<double>(i); });
+    stream->synchronize();
+    for (std::int64_t i = 0; i < count; ++i) EXPECT_EQ(data[i], static_cast<float>(i));
+    for (std::int64_t row = 0; row < 3; ++row) {
+      double expected = 0;
+      for (std::int64_t col = 0; col < count; ++col) expected += 1e8 + static_cast<double>(row * count + col);
+      EXPECT_EQ(sums.as<double>().raw()[row], expected);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace canzona::optimized

@@ -1,0 +1,113 @@
+// Every optimizer of the engine against its reference, on shapes that break kernels.
+#include <gtest/gtest.h>
+
+#include "optimized/host/host_device.hpp"
+#include "optimized/optimizers/optimizer.hpp"
+#include "reference/core/random.hpp"
+#include "reference/optimizers/optimizer.hpp"
+
+namespace canzona::optimized {
+namespace {
+
+using reference::OptimizerDescription;
+
+Matrix<float> random_matrix(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
+  Matrix<float> matrix(rows, cols);
+  for (std::int64_t i = 0; i < matrix.size(); ++i)
+    matrix.data()[i] = static_cast<float>(random_normal(random_key({seed}), i));
+  return matrix;
+}
+
+/// The worst ‖U − U_ref‖/‖U_ref‖ over four steps.
+double worst_error(const EngineOptimizer& optimizer, std::int64_t rows, std::int64_t cols, float factor,
+                   const std::map<std::string, std::string>& given) {
+  const OptimizerDescription& description = reference::Optimizers::instance().find(optimizer.name);
+  const Options options(description.options, given, optimizer.name);
+  const auto expected = description.make<float>(options, DType::fp32);
+  const auto device = make_host_device();
+  const auto stream = device->make_stream();
+  Workspace workspace(*device);
+  const Shape shape{rows, cols};
+  const auto own = optimizer.prepare(options, *device, workspace, shape);
+  const Buffer gradient = device->allocate_elements<float>(shape.numel());
+  const Buffer update = device->allocate_elements<float>(shape.numel());
+  reference::State<float> state = expected->init(shape);
+  const std::int64_t allocations = device->allocations();
+  double worst = 0;
+  for (std::uint64_t step = 0; step < 4; ++step) {
+    const Matrix<float> g = random_matrix(rows, cols, step);
+    Matrix<float> got(rows, cols);
+    device->copy(*stream, g.data(), gradient.as<float>().raw(), sizeof(float) * g.size());
+    own->step(*stream, factor, {gradient.as<float>(), rows, cols}, {update.as<float>(), rows, cols});
+    device->copy(*stream, update.as<float>().raw(), got.data(), sizeof(float) * got.size());
+    stream->synchronize();
+    const Matrix<float> want = expected->step(Matrix<float>(factor * g), state);
+    const double error = (got - want).norm() / want.norm();
+    if (!(error <= worst)) worst = error;
+  }
+  EXPECT_EQ(device->allocations(), allocations) << "memory was taken inside a step";
+  return worst;
+}
+
+TEST(EngineOptimizers, EqualTheirReferencesWithinAmplifiedRounding) {
+  for (const EngineOptimizer& optimizer : EngineOptimizers::instance().all()) {
+    const bool whole = reference::Optimizers::instance().find(optimizer.name).needs_whole_matrix;
+    for (const auto& [rows, cols] :
+         std::vector<std::pair<int, int>>{{1, 9}, {9, 1}, {1, 1}, {7, 13}, {13, 7}, {33, 33}, {65, 130}, {130, 65}}) {
+      // Newton–Schulz amplifies rounding by at most 3.4445⁵ = 485; elementwise steps are the same expressions.
+      const double bound = whole ? 485 * std::numeric_limits<float>::epsilon() : 1e-6;
+      EXPECT_LE(worst_error(optimizer, rows, cols, 1, {}), bound) << optimizer.name << ' ' << rows << " by " << cols;
+      EXPECT_LE(worst_error(optimizer, rows, cols, 0.25f, {}), bound) << optimizer.name;
+    }
+  }
+}
+
+TEST(EngineOptimizers, MuonFollowsItsOptions) {
+  const EngineOptimizer& muon = EngineOptimizers::instance().find("muon");
+  for (const std::map<std::string, std::string>& given :
+       std::vector<std::map<std::string, std::string>>{{{"momentum_form", "accumulate"}},
+                                                       {{"nesterov", "off"}},
+                                                       {{"eps_form", "add"}, {"eps", "1e-3"}},
+                                                       {{"scale", "original"}},
+                                                       {{"coefficients", "quintic"}},
+                                                       {{"coefficients", "polar_express"}, {"ns_steps", "8"}}}) {
+    // ∏ aᵢ of polar_express is 8.2051·4.0664·3.9096·3.2856·2.2779·1.8726·1.8564·1.875 = 6.4e3.
+    EXPECT_LE(worst_error(muon, 24, 40, 1, given), 6.4e3 * std::numeric_limits<float>::epsilon());
+  }
+}
+
+TEST(EngineOptimizers, AZeroGradientGivesAZeroUpdate) {
+  const auto device = make_host_device();
+  const auto stream = device->make_stream();
+  for (const EngineOptimizer& optimizer : EngineOptimizers::instance().all()) {
+    const OptimizerDescription& description = reference::Optimizers::instance().find(optimizer.name);
+    Workspace workspace(*device);
+    const auto own = optimizer.prepare(Options(description.options, {}, ""), *device, workspace, {4, 6});
+    const Buffer gradient = device->allocate_elements<float>(24);
+    const Buffer update = device->allocate_elements<float>(24);
+    own->step(*stream, 1, {gradient.as<float>(), 4, 6}, {update.as<float>(), 4, 6});
+    stream->synchronize();
+    for (int i = 0; i < 24; ++i) EXPECT_EQ(update.as<float>().raw()[i], 0) << optimizer.name;
+  }
+}
+
+TEST(EngineOptimizers, ApplyDoesWhatTheReferenceDoes) {
+  const OptimizerDescription& adamw = reference::Optimizers::instance().find("adamw");
+  const auto device = make_host_device();
+  const auto stream = device->make_stream();
+  for (const char* form : {"decoupled_before", "decoupled_with_step", "decoupled_after"}) {
+    const Options options(adamw.options, {{"weight_decay_form", form}, {"lr", "0.3"}}, "adamw");
+    Matrix<float> expected = random_matrix(1, 37, 1);
+    const Matrix<float> update = random_matrix(1, 37, 2);
+    Matrix<float> master = expected, weights = Matrix<float>::Zero(1, 37);
+    apply_update(*stream, options, DevicePointer<const float>(update.data()), DevicePointer<float>(master.data()),
+                 DevicePointer<float>(weights.data()), 37);
+    stream->synchronize();
+    adamw.make<float>(options, DType::fp32)->apply(1, update.data(), expected.data(), 37);
+    EXPECT_EQ(master, expected) << form;
+    EXPECT_EQ(weights, expected) << form;
+  }
+}
+
+}  // namespace
+}  // namespace canzona::optimized

@@ -1,0 +1,119 @@
+// Streams and events of the host device: CUDA's meaning of order, record and wait.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "optimized/host/host_device.hpp"
+#include "reference/core/error.hpp"
+
+namespace canzona::optimized {
+namespace {
+
+void nap() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+
+class HostStreams : public ::testing::Test {
+ protected:
+  std::unique_ptr<Device> device = make_host_device();
+  std::unique_ptr<Stream> a = device->make_stream();
+  std::unique_ptr<Stream> b = device->make_stream();
+  std::unique_ptr<Event> event = device->make_event();
+};
+
+TEST_F(HostStreams, RunInOrderAndAsynchronouslyToTheCaller) {
+  std::vector<int> order;
+  std::atomic<bool> open = false;
+  a->run([&] {
+    while (!open) std::this_thread::yield();
+  });
+  for (int i = 0; i < 100; ++i) a->run([&order, i] { order.push_back(i); });
+  EXPECT_TRUE(order.empty());  // the caller came here while the stream waits
+  open = true;
+  a->synchronize();
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
+}
+
+TEST_F(HostStreams, AWaitHoldsForTheLatestRecordBeforeIt) {
+  std::atomic<int> value = 0;
+  a->run([&] {
+    nap();
+    value = 1;
+  });
+  a->record(*event);
+  b->wait(*event);
+  int seen = -1;
+  b->run([&] { seen = value; });
+  b->synchronize();
+  EXPECT_EQ(seen, 1);
+  // A later record does not hold back a wait that was asked for before it.
+  std::atomic<bool> open = false;
+  b->wait(*event);
+  b->run([&] { open = true; });
+  a->run([&] {
+    while (!open) std::this_thread::yield();
+  });
+  a->record(*event);
+  a->synchronize();
+  b->synchronize();
+}
+
+TEST_F(HostStreams, AnEventThatWasNeverRecordedHoldsNobody) {
+  bool ran = false;
+  a->wait(*event);
+  a->run([&] { ran = true; });
+  a->synchronize();
+  EXPECT_TRUE(ran);
+  event->synchronize();
+}
+
+TEST_F(HostStreams, EventsTellTheTime) {
+  const auto after = device->make_event();
+  a->record(*event);
+  a->run(nap);
+  a->record(*after);
+  after->synchronize();
+  EXPECT_GE(after->seconds() - event->seconds(), 0.02);
+}
+
+TEST_F(HostStreams, AFailureIsRethrownOnceAndHoldsNobodyBack) {
+  bool ran = false;
+  a->run([] { throw Error("broken"); });
+  a->run([&] { ran = true; });
+  a->record(*event);
+  b->wait(*event);
+  b->synchronize();
+  EXPECT_THROW(a->synchronize(), Error);
+  EXPECT_FALSE(ran);
+  a->run([&] { ran = true; });
+  EXPECT_NO_THROW(a->synchronize());
+  EXPECT_TRUE(ran);
+}
+
+TEST_F(HostStreams, PendingWorkIsDoneBeforeAStreamGoes) {
+  std::atomic<int> count = 0;
+  for (int i = 0; i < 50; ++i) a->run([&] { ++count; });
+  a.reset();
+  EXPECT_EQ(count, 50);
+}
+
+TEST_F(HostStreams, MemoryIsZeroedCountedAndCopied) {
+  const std::int64_t before = device->allocations();
+  Buffer buffer = device->allocate_elements<float>(5);
+  EXPECT_EQ(device->allocations(), before + 1);
+  const float sent[5] = {1, 2, 3, 4, 5};
+  float received[5] = {9, 9, 9, 9, 9};
+  device->copy(*a, buffer.as<float>().raw(), received, sizeof(received));
+  a->synchronize();
+  for (const float value : received) EXPECT_EQ(value, 0);
+  device->copy(*a, sent, buffer.as<float>().raw(), sizeof(sent));
+  device->copy(*a, buffer.as<float>().raw(), received, sizeof(received));
+  a->synchronize();
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(received[i], sent[i]);
+  const Buffer moved = std::move(buffer);
+  EXPECT_EQ(moved.bytes(), 20u);
+}
+
+}  // namespace
+}  // namespace canzona::optimized
