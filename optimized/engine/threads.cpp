@@ -40,6 +40,14 @@ class Groups {
   std::vector<std::unique_ptr<ThreadGroup>> tp_;  // by DP rank
 };
 
+/// What a rank works with. It lives until every rank has ended: others read what it sends from where it lies.
+struct RankParts {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Communicator> dp;
+  std::unique_ptr<Communicator> tp;
+  std::unique_ptr<Engine> engine;
+};
+
 }  // namespace
 
 void run_on_threads(const Workload& workload, const reference::Objective<float>& objective,
@@ -51,17 +59,20 @@ void run_on_threads(const Workload& workload, const reference::Objective<float>&
   Groups groups(workload.mesh, deadline_seconds, aborted, board);
   std::mutex mutex;
   std::string failure;
+  std::vector<RankParts> parts(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       try {
         const Coordinate at = workload.mesh.coordinate(rank);
-        const auto device = make_host_device();
-        ThreadCommunicator dp(groups.dp(at), at.dp);
-        ThreadCommunicator tp(groups.tp(at), at.tp);
-        Engine engine(workload, rank, *device, dp, tp, objective, settings, board);
-        body(engine, rank);
-        engine.finish();
+        RankParts& own = parts[static_cast<std::size_t>(rank)];
+        own.device = make_host_device();
+        own.dp = std::make_unique<ThreadCommunicator>(groups.dp(at), at.dp);
+        own.tp = std::make_unique<ThreadCommunicator>(groups.tp(at), at.tp);
+        own.engine =
+            std::make_unique<Engine>(workload, rank, *own.device, *own.dp, *own.tp, objective, settings, board);
+        body(*own.engine, rank);
+        own.engine->finish();
       } catch (const std::exception& error) {
         const std::lock_guard lock(mutex);
         if (failure.empty()) failure = fmt::format("rank {}: {}", rank, error.what());

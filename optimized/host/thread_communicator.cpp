@@ -28,14 +28,16 @@ void ThreadGroup::meet(int member) {
   constexpr auto kGlance = std::chrono::milliseconds(50);
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(deadline_seconds_);
   while (!met_.wait_for(lock, kGlance, all_here)) {
-    if (aborted_) throw Error("another rank gave up");
+    if (aborted_ || broken_) throw Error("another rank gave up");
     if (std::chrono::steady_clock::now() < end) continue;
+    broken_ = true;
     std::vector<int> missing;
     for (std::size_t other = 0; other < arrivals_.size(); ++other) {
       if (arrivals_[other] < turn) missing.push_back(static_cast<int>(other));
     }
     throw Error(fmt::format("waited {} s for {}", deadline_seconds_, describe_(missing)));
   }
+  if (broken_) throw Error("another rank gave up");
 }
 
 void ThreadCommunicator::exchange(const Transfer& transfer) {

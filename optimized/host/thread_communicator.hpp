@@ -30,6 +30,7 @@ class ThreadGroup {
   std::mutex mutex_;
   std::condition_variable met_;
   std::vector<std::int64_t> arrivals_;  // by member
+  bool broken_ = false;                 // a member gave up: nobody else goes on
   double deadline_seconds_;
   const std::atomic<bool>& aborted_;
   std::function<std::string(const std::vector<int>&)> describe_;
