@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/experiment/paths.hpp"
+#include "reference/core/random.hpp"
 #include "reference/strategies/strategy.hpp"
 #include "reference/strategies/workload.hpp"
 
@@ -66,6 +67,25 @@ inline WorkloadRequest request_of(const std::string& model, Mesh mesh, const std
   request.strategy = strategy;
   request.optimizer = optimizer;
   return request;
+}
+
+/// A registered dense optimizer under some options.
+template <class Scalar = double>
+std::unique_ptr<reference::Optimizer<Scalar>> dense_optimizer(const std::string& name,
+                                                              const std::map<std::string, std::string>& given = {},
+                                                              DType arithmetic = sizeof(Scalar) == 8 ? DType::fp64
+                                                                                                     : DType::fp32) {
+  const reference::OptimizerDescription& description = reference::Optimizers::instance().find(name);
+  return description.make<Scalar>(Options(description.options, given, name), arithmetic);
+}
+
+/// Bell-shaped elements of variance 1.
+template <class Scalar = double>
+Matrix<Scalar> random_matrix(std::int64_t rows, std::int64_t cols, std::uint64_t seed = 1) {
+  Matrix<Scalar> matrix(rows, cols);
+  for (std::int64_t i = 0; i < matrix.size(); ++i)
+    matrix.data()[i] = static_cast<Scalar>(random_normal(random_key({seed}), i));
+  return matrix;
 }
 
 /// qwen3-tiny in several buckets.

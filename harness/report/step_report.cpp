@@ -49,7 +49,7 @@ std::string remarks_on(const std::vector<ordered_json>& records) {
     text +=
         "Confidence **low**: eigh and QR are modelled, not measured (two dependent kernels a column, a pass over the "
         "trailing matrix for eigh, the rest at the rate of products); a cluster file with [[factorization]] seconds "
-        "replaces that. ";
+        "replaces that; coupled iterations are counted as twenty. ";
   }
   return text;
 }

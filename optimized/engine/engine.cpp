@@ -77,9 +77,9 @@ void Engine::take_memory() {
     }
     staging = std::max(staging, begin);
   }
-  for (const int turn : {0, 1}) {
-    gathered_[turn] = device_.allocate_elements<float>(staging);
-    updates_[turn] = device_.allocate_elements<float>(staging);
+  for (const int half : {0, 1}) {
+    gathered_[half] = device_.allocate_elements<float>(staging);
+    updates_[half] = device_.allocate_elements<float>(staging);
   }
 }
 
@@ -296,26 +296,16 @@ ExactSum Engine::own_squares() const {
 /// Assembles the matrix from its shards, updates it block by block, and leaves the update cut into shards again.
 void Engine::update(int index) {
   Stream& stream = *streams_[static_cast<std::size_t>(canzona::Stream::compute)];
-  const int turn = group_of_.at(index) % 2;
+  const int half = group_of_.at(index) % 2;
   const Parameter& parameter = this->parameter(index);
   const int tp = workload_.mesh.tp;
   const std::int64_t count = workload_.buffer.slot_of(index).elements.size();
-  const DevicePointer<float> shards = gathered_[turn].as<float>() + staged_.at(index);
-  const DevicePointer<float> leaving = updates_[turn].as<float>() + staged_.at(index);
-  const auto move = [&stream, &parameter, tp, count](DevicePointer<float> cut, DevicePointer<float> whole, bool back) {
-    stream.run([&parameter, tp, count, cut, whole, back] {
-      for (int tp_rank = 0; tp_rank < tp; ++tp_rank) {
-        for_each_element(parameter, tp, tp_rank, tp_rank * count, [&](std::int64_t element, std::int64_t position) {
-          if (back) {
-            cut.raw()[position] = whole.raw()[element];
-          } else {
-            whole.raw()[element] = cut.raw()[position];
-          }
-        });
-      }
-    });
-  };
-  move(shards, whole_.as<float>(), false);
+  const DevicePointer<float> shards = gathered_[half].as<float>() + staged_.at(index);
+  const DevicePointer<float> leaving = updates_[half].as<float>() + staged_.at(index);
+  stream.run([this, &parameter, tp, count, shards] {
+    for (int tp_rank = 0; tp_rank < tp; ++tp_rank)
+      place_shard<float>(shards.raw() + tp_rank * count, parameter, tp, tp_rank, whole_.as<float>().raw());
+  });
   auto& blocks = blocks_.at(index);
   for (std::size_t place = 0; place < blocks.size(); ++place) {
     const canzona::Block& rows = parameter.blocks[place];
@@ -336,7 +326,10 @@ void Engine::update(int index) {
     copy_rows(true);
     ++matrix_steps_;
   }
-  move(leaving, whole_.as<float>(), true);
+  stream.run([this, &parameter, tp, count, leaving] {
+    for (int tp_rank = 0; tp_rank < tp; ++tp_rank)
+      take_shard<float>(whole_.as<const float>().raw(), parameter, tp, tp_rank, leaving.raw() + tp_rank * count);
+  });
 }
 
 void Engine::update_elements(int bucket) {

@@ -95,10 +95,10 @@ class Engine {
 
   Buffer weights_, gradient_, master_;
   Buffer activations_, products_;
-  // Micro-groups take turns between two slots: a gather fills one while the group before is computed.
+  // Micro-groups alternate between two halves: a gather fills one while the group before is computed.
   Buffer gathered_[2], updates_[2];
   Buffer whole_, block_gradient_, block_update_, element_update_;
-  std::map<int, std::int64_t> staged_;  // by parameter: where its shards or its update begin in their slot
+  std::map<int, std::int64_t> staged_;  // by parameter: where its shards or its update begin in their half
   std::map<int, int> group_of_;         // by parameter: its micro-group
   std::vector<std::unique_ptr<Collective>> reductions_, parameter_gathers_;  // by bucket
   std::vector<std::unique_ptr<Collective>> gathers_, scatters_;              // by micro-group

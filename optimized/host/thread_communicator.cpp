@@ -20,10 +20,10 @@ ThreadGroup::ThreadGroup(int size, double deadline_seconds, const std::atomic<bo
 
 void ThreadGroup::meet(int member) {
   std::unique_lock lock(mutex_);
-  const std::int64_t turn = ++arrivals_[member];
+  const std::int64_t meeting = ++arrivals_[member];
   met_.notify_all();
   const auto all_here = [&] {
-    return std::all_of(arrivals_.begin(), arrivals_.end(), [&](std::int64_t arrived) { return arrived >= turn; });
+    return std::all_of(arrivals_.begin(), arrivals_.end(), [&](std::int64_t arrived) { return arrived >= meeting; });
   };
   constexpr auto kGlance = std::chrono::milliseconds(50);
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(deadline_seconds_);
@@ -33,7 +33,7 @@ void ThreadGroup::meet(int member) {
     broken_ = true;
     std::vector<int> missing;
     for (std::size_t other = 0; other < arrivals_.size(); ++other) {
-      if (arrivals_[other] < turn) missing.push_back(static_cast<int>(other));
+      if (arrivals_[other] < meeting) missing.push_back(static_cast<int>(other));
     }
     throw Error(fmt::format("waited {} s for {}", deadline_seconds_, describe_(missing)));
   }

@@ -29,26 +29,37 @@ void for_each_element(const Parameter& parameter, std::int64_t tp, std::int64_t 
   }
 }
 
-/// Copies rank `tp_rank`'s shard (row-major at `shard`) into its place in `whole`.
+/// Copies rank `tp_rank`'s shard into its place in `whole`; both row-major.
+template <class Scalar>
+void place_shard(const Scalar* shard, const Parameter& parameter, std::int64_t tp, std::int64_t tp_rank,
+                 Scalar* whole) {
+  const Shape shape = shard_shape(parameter, tp);
+  whole += first_column(parameter, tp, tp_rank);
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    std::copy_n(shard + row * shape.cols, shape.cols,
+                whole + whole_row(parameter, tp, tp_rank, row) * parameter.shape.cols);
+  }
+}
 template <class Scalar>
 void place_shard(const Scalar* shard, const Parameter& parameter, std::int64_t tp, std::int64_t tp_rank,
                  Matrix<Scalar>& whole) {
-  const Shape shape = shard_shape(parameter, tp);
-  const std::int64_t column = first_column(parameter, tp, tp_rank);
-  for (std::int64_t row = 0; row < shape.rows; ++row) {
-    std::copy_n(shard + row * shape.cols, shape.cols, &whole(whole_row(parameter, tp, tp_rank, row), column));
-  }
+  place_shard(shard, parameter, tp, tp_rank, whole.data());
 }
 
-/// Copies rank `tp_rank`'s part of `whole` to `shard`, row-major.
+/// Copies rank `tp_rank`'s part of `whole` to `shard`; both row-major.
+template <class Scalar>
+void take_shard(const Scalar* whole, const Parameter& parameter, std::int64_t tp, std::int64_t tp_rank, Scalar* shard) {
+  const Shape shape = shard_shape(parameter, tp);
+  whole += first_column(parameter, tp, tp_rank);
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    std::copy_n(whole + whole_row(parameter, tp, tp_rank, row) * parameter.shape.cols, shape.cols,
+                shard + row * shape.cols);
+  }
+}
 template <class Scalar>
 void take_shard(const Matrix<Scalar>& whole, const Parameter& parameter, std::int64_t tp, std::int64_t tp_rank,
                 Scalar* shard) {
-  const Shape shape = shard_shape(parameter, tp);
-  const std::int64_t column = first_column(parameter, tp, tp_rank);
-  for (std::int64_t row = 0; row < shape.rows; ++row) {
-    std::copy_n(&whole(whole_row(parameter, tp, tp_rank, row), column), shape.cols, shard + row * shape.cols);
-  }
+  take_shard(whole.data(), parameter, tp, tp_rank, shard);
 }
 
 /// The rows of `whole` that make up `block`, in the block's order.

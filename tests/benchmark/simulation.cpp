@@ -1,36 +1,25 @@
 // How long one simulated point takes: from a model's dimensions to its step latency.
-#include <benchmark/benchmark.h>
-
 #include "harness/record/step_record.hpp"
+#include "tests/benchmark/strategies.hpp"
 #include "tests/support.hpp"
 
-namespace canzona {
 namespace {
 
-void simulate(benchmark::State& state, const std::string& model, const std::string& strategy) {
-  const harness::Point point{testing_support::request_of(model, make_mesh(32, 8), strategy)};
-  harness::SimulationSettings settings;
-  settings.cluster = harness::find_cluster("h100-256");
-  for (auto _ : state) benchmark::DoNotOptimize(harness::simulate_point(point, settings));
-}
-
-void register_all() {
-  for (const char* model : {"qwen3-1.7b", "qwen3-32b"}) {
-    for (const Strategy& strategy : Strategies::instance().all()) {
-      const std::string name = std::string("simulate/") + model + "/dp:32/tp:8/" + strategy.name;
-      benchmark::RegisterBenchmark(name.c_str(), simulate, std::string(model), strategy.name)
-          ->Unit(benchmark::kMillisecond)
-          ->Repetitions(5)
-          ->ReportAggregatesOnly();
-    }
-  }
+void simulate(benchmark::State& state, const std::string& strategy) {
+  const canzona::harness::Point point{
+      canzona::testing_support::request_of("qwen3-32b", canzona::make_mesh(state.range(0), state.range(1)), strategy)};
+  canzona::harness::SimulationSettings settings;
+  settings.cluster = canzona::harness::find_cluster("h100-256");
+  for (auto _ : state) benchmark::DoNotOptimize(canzona::harness::simulate_point(point, settings));
 }
 
 }  // namespace
-}  // namespace canzona
 
 int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  canzona::register_all();
-  benchmark::RunSpecifiedBenchmarks();
+  return canzona::run_for_each_strategy(argc, argv, [](const std::string& strategy) {
+    return benchmark::RegisterBenchmark(("simulate/qwen3-32b/" + strategy).c_str(), simulate, strategy)
+        ->ArgNames({"dp", "tp"})
+        ->Args({32, 8})
+        ->Args({256, 1});
+  });
 }

@@ -10,12 +10,13 @@
 #include "harness/verify/oracle.hpp"
 #include "harness/verify/verify.hpp"
 #include "reference/core/error.hpp"
-#include "reference/core/random.hpp"
 #include "reference/model/split.hpp"
 #include "tests/support.hpp"
 
 namespace canzona::reference {
 namespace {
+
+using testing_support::random_matrix;
 
 using testing_support::request_of;
 using testing_support::strategy_names;
@@ -57,14 +58,7 @@ std::string failure_of(const Workload& workload, const Precision& precision) {
 }
 
 std::unique_ptr<Optimizer<double>> make(const std::string& name) {
-  const OptimizerDescription& description = Optimizers::instance().find(name);
-  return description.make<double>(Options(description.options, description.verification, name), DType::fp64);
-}
-
-Matrix<double> random_matrix(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
-  Matrix<double> matrix(rows, cols);
-  for (std::int64_t i = 0; i < matrix.size(); ++i) matrix.data()[i] = random_normal(random_key({seed}), i);
-  return matrix;
+  return testing_support::dense_optimizer(name, Optimizers::instance().find(name).verification);
 }
 
 /// The last of a few steps on gradients that `change` has altered.
@@ -160,13 +154,10 @@ TEST(WhatMustHold, Line05EveryParameterHasOneOwnerEntersTheNormOnceAndMoves) {
   for (const std::string strategy : {"layerwise", "layerwise-lpt", "static", "canzona"}) {
     const Workload workload = make_workload(tiny({16, 1}, strategy, "muon"));
     const std::vector<int> owners = matrix_owners(workload.plan, workload.model, workload.buffer);
-    std::set<int> owning;
     for (std::size_t parameter = 0; parameter < owners.size(); ++parameter) {
       const bool is_matrix = workload.model.parameters[parameter].routing == Routing::matrix;
       EXPECT_EQ(owners[parameter] >= 0, is_matrix);
-      if (is_matrix) owning.insert(owners[parameter]);
     }
-    EXPECT_LE(owning.size(), 8u);
     Executor<double> still(workload, kDouble, 1);
     Executor<double> moved(workload, kDouble, 1);
     moved.run(1);
@@ -223,16 +214,22 @@ TEST(WhatMustHold, Line09PermutingTheGradientPermutesTheUpdate) {
     const Matrix<double> plain = trained(name, 9, 9, [](const Matrix<double>& gradient) { return gradient; });
     const Matrix<double> permuted =
         trained(name, 9, 9, [&](const Matrix<double>& gradient) { return Matrix<double>(rows * gradient * cols); });
-    EXPECT_LT((permuted - Matrix<double>(rows * plain * cols)).norm(), 1e-9 * plain.norm()) << name;
+    // What noise of a few ulp does to the update, a hundred times, as for the vectors of public implementations.
+    const Matrix<double> noisy = trained(name, 9, 9, [](const Matrix<double>& gradient) {
+      return Matrix<double>(gradient.cwiseProduct(Matrix<double>::Ones(9, 9) + 4e-16 * random_matrix(9, 9, 77)));
+    });
+    const double bound = std::max(1e-11 * plain.norm(), 100 * (noisy - plain).norm());
+    EXPECT_LT((permuted - Matrix<double>(rows * plain * cols)).norm(), bound) << name;
   }
 }
 
 TEST(WhatMustHold, Line09ScalingTheGradientLeavesMuonsUpdateUnchanged) {
   const Matrix<double> plain = trained("muon", 9, 14, [](const Matrix<double>& gradient) { return gradient; });
   for (const double scale : {1e-10, 1e10}) {
+    // Newton–Schulz amplifies the rounding of the scaled gradient by at most 3.4445⁵ = 485: 1.1e-13.
     const Matrix<double> scaled =
         trained("muon", 9, 14, [&](const Matrix<double>& gradient) { return Matrix<double>(scale * gradient); });
-    EXPECT_LT((scaled - plain).norm(), 1e-12 * plain.norm());
+    EXPECT_LT((scaled - plain).norm(), 485 * std::numeric_limits<double>::epsilon() * plain.norm());
   }
 }
 

@@ -4,26 +4,19 @@
 #include <limits>
 
 #include "reference/core/error.hpp"
-#include "reference/core/random.hpp"
 #include "reference/optimizers/newton_schulz.hpp"
 #include "reference/optimizers/optimizer.hpp"
+#include "tests/support.hpp"
 
 namespace canzona::reference {
 namespace {
 
-template <class Scalar = double>
-Matrix<Scalar> random_matrix(std::int64_t rows, std::int64_t cols, std::uint64_t seed = 1) {
-  Matrix<Scalar> matrix(rows, cols);
-  for (std::int64_t i = 0; i < matrix.size(); ++i)
-    matrix.data()[i] = static_cast<Scalar>(random_normal(random_key({seed}), i));
-  return matrix;
-}
+using testing_support::random_matrix;
 
 template <class Scalar = double>
 std::unique_ptr<Optimizer<Scalar>> muon(const std::map<std::string, std::string>& options = {},
                                         DType arithmetic = DType::fp64) {
-  const OptimizerDescription& description = Optimizers::instance().find("muon");
-  return description.make<Scalar>(Options(description.options, options, "muon"), arithmetic);
+  return testing_support::dense_optimizer<Scalar>("muon", options, arithmetic);
 }
 
 template <class Scalar = double>

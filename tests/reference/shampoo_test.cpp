@@ -3,23 +3,18 @@
 #include <cmath>
 
 #include "reference/core/error.hpp"
-#include "reference/core/random.hpp"
 #include "reference/optimizers/optimizer.hpp"
+#include "tests/support.hpp"
 
 namespace canzona::reference {
 namespace {
 
+using testing_support::random_matrix;
+
 using Given = std::map<std::string, std::string>;
 
 std::unique_ptr<Optimizer<double>> shampoo(const Given& given) {
-  const OptimizerDescription& description = Optimizers::instance().find("shampoo");
-  return description.make<double>(Options(description.options, given, "shampoo"), DType::fp64);
-}
-
-Matrix<double> random_matrix(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
-  Matrix<double> matrix(rows, cols);
-  for (std::int64_t i = 0; i < matrix.size(); ++i) matrix.data()[i] = random_normal(random_key({seed}), i);
-  return matrix;
+  return testing_support::dense_optimizer("shampoo", given);
 }
 
 /// Roots at every step of the raw gradient, nothing grafted.
