@@ -64,7 +64,7 @@ void Engine::take_memory() {
   }
   activations_ = device_.allocate_elements<float>(settings_.tokens * widest);
   products_ = device_.allocate_elements<float>(std::max(settings_.tokens * widest, owned));
-  for (Buffer* buffer : {&whole_, &block_gradient_, &block_update_}) *buffer = device_.allocate_elements<float>(matrix);
+  for (Buffer* buffer : {&whole_, &stack_gradient_, &stack_update_}) *buffer = device_.allocate_elements<float>(matrix);
   element_update_ = device_.allocate_elements<float>(largest);
 
   std::int64_t staging = 0;
@@ -141,16 +141,28 @@ void Engine::prepare_optimizers() {
       for (const Range& range : owned_ranges(workload_.plan, workload_.buffer, static_cast<int>(index), at_.dp)) {
         const Range mine = intersection(range, own.elements);
         if (!mine.empty())
-          list.push_back({mine, of_elements.prepare(element_options_, device_, workspace_, {1, mine.size()})});
+          list.push_back({mine, of_elements.prepare({element_options_, device_, workspace_, {1, mine.size()}, {0}})});
       }
     }
   }
   if (!whole) return;
   const EngineOptimizer& of_matrix = EngineOptimizers::instance().find(workload_.optimizer->name);
   for (const auto& [index, place] : staged_) {
-    for (const canzona::Block& block : parameter(index).blocks) {
-      const Shape shape = parameter(index).block_shape(block);
-      blocks_[index].push_back({of_matrix.prepare(workload_.optimizer_options, device_, workspace_, shape), shape});
+    const Parameter& parameter = this->parameter(index);
+    std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::size_t>> by_shape;
+    for (std::size_t block = 0; block < parameter.blocks.size(); ++block) {
+      const Shape shape = parameter.block_shape(parameter.blocks[block]);
+      by_shape[{shape.rows, shape.cols}].push_back(block);
+    }
+    for (const auto& [sides, blocks] : by_shape) {
+      Preparation own{workload_.optimizer_options, device_, workspace_, {sides.first, sides.second}, {}};
+      BlockStack stack;
+      for (const std::size_t block : blocks) {
+        own.turns.push_back(workload_.turns[static_cast<std::size_t>(index)][block]);
+        stack.blocks.push_back(&parameter.blocks[block]);
+      }
+      stack.optimizer = of_matrix.prepare(own);
+      stacks_[index].push_back(std::move(stack));
     }
   }
 }
@@ -306,25 +318,12 @@ void Engine::update(int index) {
     for (int tp_rank = 0; tp_rank < tp; ++tp_rank)
       place_shard<float>(shards.raw() + tp_rank * count, parameter, tp, tp_rank, whole_.as<float>().raw());
   });
-  auto& blocks = blocks_.at(index);
-  for (std::size_t place = 0; place < blocks.size(); ++place) {
-    const canzona::Block& rows = parameter.blocks[place];
-    const MatrixOut gradient{block_gradient_.as<float>(), blocks[place].shape.rows, blocks[place].shape.cols};
-    const MatrixOut update{block_update_.as<float>(), gradient.rows, gradient.cols};
-    const auto copy_rows = [&](bool back) {
-      std::int64_t next = 0;
-      for (const Range& range : rows.rows) {
-        const DevicePointer<float> whole = whole_.as<float>() + range.begin * parameter.shape.cols;
-        const std::int64_t elements = range.size() * parameter.shape.cols;
-        const float* from = back ? (update.data + next).raw() : whole.raw();
-        device_.copy(stream, from, back ? whole.raw() : (gradient.data + next).raw(), elements * sizeof(float));
-        next += elements;
-      }
-    };
-    copy_rows(false);
-    blocks[place].optimizer->step(stream, static_cast<float>(agreement_.factor), in(gradient), update);
-    copy_rows(true);
-    ++matrix_steps_;
+  for (const BlockStack& stack : stacks_.at(index)) {
+    copy_stack(stream, parameter, stack, false);
+    stack.optimizer->step(stream, static_cast<float>(agreement_.factor), stack_gradient_.as<float>(),
+                          stack_update_.as<float>());
+    copy_stack(stream, parameter, stack, true);
+    matrix_steps_ += static_cast<std::int64_t>(stack.blocks.size());
   }
   stream.run([this, &parameter, tp, count, leaving] {
     for (int tp_rank = 0; tp_rank < tp; ++tp_rank)
@@ -332,14 +331,29 @@ void Engine::update(int index) {
   });
 }
 
+/// The rows of a stack's blocks, from the whole gradient into the stack, or from the stack's update back into the
+/// whole.
+void Engine::copy_stack(Stream& stream, const Parameter& parameter, const BlockStack& stack, bool back) {
+  std::int64_t next = 0;
+  for (const canzona::Block* block : stack.blocks) {
+    for (const Range& range : block->rows) {
+      const DevicePointer<float> whole = whole_.as<float>() + range.begin * parameter.shape.cols;
+      const std::int64_t elements = range.size() * parameter.shape.cols;
+      const DevicePointer<float> stacked = (back ? stack_update_ : stack_gradient_).as<float>() + next;
+      device_.copy(stream, (back ? stacked : whole).raw(), (back ? whole : stacked).raw(),
+                   static_cast<std::size_t>(elements) * sizeof(float));
+      next += elements;
+    }
+  }
+}
+
 void Engine::update_elements(int bucket) {
   Stream& stream = *streams_[static_cast<std::size_t>(canzona::Stream::compute)];
   for (OwnedElements& own : elements_[bucket]) {
     const std::int64_t count = own.range.size();
-    const MatrixOut update{element_update_.as<float>(), 1, count};
-    own.optimizer->step(stream, static_cast<float>(agreement_.factor),
-                        {gradient_.as<float>() + own.range.begin, 1, count}, update);
-    apply_update(stream, element_options_, update.data, master_.as<float>() + own.range.begin,
+    const DevicePointer<float> update = element_update_.as<float>();
+    own.optimizer->step(stream, static_cast<float>(agreement_.factor), gradient_.as<float>() + own.range.begin, update);
+    apply_update(stream, element_options_, update, master_.as<float>() + own.range.begin,
                  weights_.as<float>() + own.range.begin, count);
   }
 }

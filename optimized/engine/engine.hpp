@@ -52,9 +52,10 @@ class Engine {
   DevicePointer<const float> weights() const { return weights_.as<const float>(); }
 
  private:
-  struct BlockOptimizer {
+  /// Blocks of one parameter that have one shape, updated as a stack.
+  struct BlockStack {
     std::unique_ptr<MatrixOptimizer> optimizer;
-    Shape shape;
+    std::vector<const canzona::Block*> blocks;
   };
   /// A run of elements of one elementwise parameter that this rank owns.
   struct OwnedElements {
@@ -79,6 +80,7 @@ class Engine {
   void agree(bool over_tp);
   ExactSum own_squares() const;
   void update(int parameter);
+  void copy_stack(Stream& stream, const Parameter& parameter, const BlockStack& stack, bool back);
   void update_elements(int bucket);
   void apply(int parameter);
 
@@ -97,15 +99,15 @@ class Engine {
   Buffer activations_, products_;
   // Micro-groups alternate between two halves: a gather fills one while the group before is computed.
   Buffer gathered_[2], updates_[2];
-  Buffer whole_, block_gradient_, block_update_, element_update_;
+  Buffer whole_, stack_gradient_, stack_update_, element_update_;
   std::map<int, std::int64_t> staged_;  // by parameter: where its shards or its update begin in their half
   std::map<int, int> group_of_;         // by parameter: its micro-group
   std::vector<std::unique_ptr<Collective>> reductions_, parameter_gathers_;  // by bucket
   std::vector<std::unique_ptr<Collective>> gathers_, scatters_;              // by micro-group
   std::unique_ptr<Collective> sums_[2];                                      // over DP, over TP
   Workspace workspace_;
-  std::map<int, std::vector<BlockOptimizer>> blocks_;  // by parameter
-  std::vector<std::vector<OwnedElements>> elements_;   // by bucket
+  std::map<int, std::vector<BlockStack>> stacks_;     // by parameter
+  std::vector<std::vector<OwnedElements>> elements_;  // by bucket
   Options element_options_;
 
   std::vector<std::unique_ptr<Event>> begun_, ended_;  // by step

@@ -23,26 +23,28 @@ struct Step {
 
 class AdamW final : public MatrixOptimizer {
  public:
-  AdamW(const Options& options, Device& device, Workspace&, Shape shape)
-      : beta1_(options.number("beta1")),
-        beta2_(options.number("beta2")),
-        eps_(options.number("eps")),
-        m_(device.allocate_elements<float>(shape.numel())),
-        v_(device.allocate_elements<float>(shape.numel())) {}
+  explicit AdamW(const Preparation& own)
+      : beta1_(own.options.number("beta1")),
+        beta2_(own.options.number("beta2")),
+        eps_(own.options.number("eps")),
+        size_(own.count() * own.shape.numel()),
+        m_(own.device.allocate_elements<float>(size_)),
+        v_(own.device.allocate_elements<float>(size_)) {}
 
-  void step(Stream& stream, float factor, MatrixIn gradient, MatrixOut update) override {
+  void step(Stream& stream, float factor, DevicePointer<const float> gradient, DevicePointer<float> update) override {
     const auto t = static_cast<double>(++steps_);
-    launch(stream, update.size(),
+    launch(stream, size_,
            Step{static_cast<float>(beta1_), static_cast<float>(1 - beta1_), static_cast<float>(beta2_),
                 static_cast<float>(1 - beta2_), static_cast<float>(1 - std::pow(beta1_, t)),
                 static_cast<float>(std::sqrt(1 - std::pow(beta2_, t))), static_cast<float>(eps_), factor,
-                gradient.data.raw(), m_.as<float>().raw(), v_.as<float>().raw(), update.data.raw()});
+                gradient.raw(), m_.as<float>().raw(), v_.as<float>().raw(), update.raw()});
   }
 
  private:
   double beta1_;
   double beta2_;
   double eps_;
+  std::int64_t size_;
   Buffer m_;
   Buffer v_;
   std::int64_t steps_ = 0;
@@ -51,8 +53,7 @@ class AdamW final : public MatrixOptimizer {
 const EngineOptimizerRegistration registration{EngineOptimizer{
     .name = "adamw",
     .order = 10,
-    .prepare = [](const Options& options, Device& device, Workspace& workspace,
-                  Shape shape) { return std::make_unique<AdamW>(options, device, workspace, shape); },
+    .prepare = [](const Preparation& own) { return std::make_unique<AdamW>(own); },
 }};
 
 }  // namespace

@@ -32,15 +32,16 @@ struct Square {
   double operator()(std::int64_t i) const { return static_cast<double>(values[i]) * static_cast<double>(values[i]); }
 };
 
-/// X ← X/(‖X‖ + eps) or X/max(‖X‖, eps); zero stays zero.
+/// X ← X/(‖X‖ + eps) or X/max(‖X‖, eps), for each matrix of a stack; zero stays zero.
 struct Normalize {
-  const double* squares;
+  const double* squares;  // by matrix
+  std::int64_t numel;     // of one matrix
   double eps;
   bool adds;
   float* values;
 
   void operator()(std::int64_t i) {
-    const double norm = std::sqrt(*squares);
+    const double norm = std::sqrt(squares[i / numel]);
     const double divisor = adds ? norm + eps : std::max(norm, eps);
     values[i] = norm == 0 ? 0.0f : static_cast<float>(static_cast<double>(values[i]) / divisor);
   }
@@ -69,43 +70,54 @@ struct Scale {
 
 }  // namespace
 
-Muon::Muon(const Options& options, Device& device, Workspace& workspace, Shape shape)
-    : device_(device),
-      workspace_(workspace),
-      mu_(static_cast<float>(options.number("momentum"))),
-      weight_(static_cast<float>(options.is("momentum_form", "ema") ? 1 - options.number("momentum") : 1)),
-      nesterov_(options.is("nesterov", "on")),
-      coefficients_(reference::newton_schulz_coefficients(options.text("coefficients"), options.integer("ns_steps"))),
-      eps_(options.number("eps")),
-      adds_eps_(options.is("eps_form", "add")),
-      scale_(static_cast<float>(reference::muon_scale(options.text("scale"), shape))),
-      momentum_(device.allocate_elements<float>(shape.numel())) {
+Muon::Muon(const Preparation& own)
+    : device_(own.device),
+      workspace_(own.workspace),
+      shape_(own.shape),
+      count_(own.count()),
+      mu_(static_cast<float>(own.options.number("momentum"))),
+      weight_(static_cast<float>(own.options.is("momentum_form", "ema") ? 1 - own.options.number("momentum") : 1)),
+      nesterov_(own.options.is("nesterov", "on")),
+      coefficients_(
+          reference::newton_schulz_coefficients(own.options.text("coefficients"), own.options.integer("ns_steps"))),
+      eps_(own.options.number("eps")),
+      adds_eps_(own.options.is("eps_form", "add")),
+      scale_(static_cast<float>(reference::muon_scale(own.options.text("scale"), shape_))),
+      momentum_(device_.allocate_elements<float>(count_ * shape_.numel())) {
   const std::int64_t bytes = static_cast<std::int64_t>(sizeof(float));
-  const std::int64_t side = shape.shorter();
-  workspace.reserve(kX, shape.numel() * bytes);
-  workspace.reserve(kNext, shape.numel() * bytes);
-  workspace.reserve(kA, side * side * bytes);
-  workspace.reserve(kB, side * side * bytes);
-  workspace.reserve(kSquares, static_cast<std::int64_t>(sizeof(double)));
+  const std::int64_t side = shape_.shorter();
+  workspace_.reserve(kX, count_ * shape_.numel() * bytes);
+  workspace_.reserve(kNext, shape_.numel() * bytes);
+  workspace_.reserve(kA, side * side * bytes);
+  workspace_.reserve(kB, side * side * bytes);
+  workspace_.reserve(kSquares, count_ * static_cast<std::int64_t>(sizeof(double)));
 }
 
-void Muon::step(Stream& stream, float factor, MatrixIn gradient, MatrixOut update) {
-  scale(stream, in(orthogonalized(stream, factor, gradient)), update);
+void Muon::step(Stream& stream, float factor, DevicePointer<const float> gradient, DevicePointer<float> update) {
+  scale(stream, orthogonalized(stream, factor, gradient), update);
 }
 
-MatrixOut Muon::orthogonalized(Stream& stream, float factor, MatrixIn gradient) {
+DevicePointer<float> Muon::orthogonalized(Stream& stream, float factor, DevicePointer<const float> gradient) {
+  const DevicePointer<float> X = workspace_.slot<float>(kX);
+  const DevicePointer<double> squares = workspace_.slot<double>(kSquares);
+  const std::int64_t numel = shape_.numel();
+  launch(stream, count_ * numel,
+         Momentum{mu_, weight_, factor, nesterov_, gradient.raw(), momentum_.as<float>().raw(), X.raw()});
+  launch_sums(stream, count_, numel, squares, Square{X.raw()});
+  launch(stream, count_ * numel, Normalize{squares.raw(), numel, eps_, adds_eps_, X.raw()});
+  for (std::int64_t index = 0; index < count_; ++index) newton_schulz(stream, index);
+  return X;
+}
+
+/// In place, by way of kNext.
+void Muon::newton_schulz(Stream& stream, std::int64_t index) {
   LinearAlgebra& algebra = device_.linear_algebra();
-  const std::int64_t side = std::min(gradient.rows, gradient.cols);
-  MatrixOut X{workspace_.slot<float>(kX), gradient.rows, gradient.cols};
-  MatrixOut next{workspace_.slot<float>(kNext), gradient.rows, gradient.cols};
+  const std::int64_t side = shape_.shorter();
+  MatrixOut X{workspace_.slot<float>(kX) + index * shape_.numel(), shape_.rows, shape_.cols};
+  const DevicePointer<float> home = X.data;
+  MatrixOut next{workspace_.slot<float>(kNext), shape_.rows, shape_.cols};
   const MatrixOut A{workspace_.slot<float>(kA), side, side};
   const MatrixOut B{workspace_.slot<float>(kB), side, side};
-  const DevicePointer<double> squares = workspace_.slot<double>(kSquares);
-
-  launch(stream, X.size(),
-         Momentum{mu_, weight_, factor, nesterov_, gradient.data.raw(), momentum_.as<float>().raw(), X.data.raw()});
-  launch_sums(stream, 1, X.size(), squares, Square{X.data.raw()});
-  launch(stream, X.size(), Normalize{squares.raw(), eps_, adds_eps_, X.data.raw()});
   // A tall X is not transposed: the Gram matrix of its shorter side is XᵀX, and P stands on the right.
   const bool tall = X.rows > X.cols;
   for (const auto& [a, b, c] : coefficients_) {
@@ -121,11 +133,11 @@ MatrixOut Muon::orthogonalized(Stream& stream, float factor, MatrixIn gradient) 
     }
     std::swap(X.data, next.data);
   }
-  return X;
+  if (X.data.raw() != home.raw()) launch(stream, X.size(), Copy{X.data.raw(), home.raw()});
 }
 
-void Muon::scale(Stream& stream, MatrixIn matrix, MatrixOut update) const {
-  launch(stream, update.size(), Scale{scale_, matrix.data.raw(), update.data.raw()});
+void Muon::scale(Stream& stream, DevicePointer<const float> stack, DevicePointer<float> update) const {
+  launch(stream, count_ * shape_.numel(), Scale{scale_, stack.raw(), update.raw()});
 }
 
 namespace {
@@ -133,8 +145,7 @@ namespace {
 const EngineOptimizerRegistration registration{EngineOptimizer{
     .name = "muon",
     .order = 0,
-    .prepare = [](const Options& options, Device& device, Workspace& workspace,
-                  Shape shape) { return std::make_unique<Muon>(options, device, workspace, shape); },
+    .prepare = [](const Preparation& own) { return std::make_unique<Muon>(own); },
 }};
 
 }  // namespace

@@ -9,23 +9,27 @@ namespace canzona::optimized {
 
 class Muon : public MatrixOptimizer {
  public:
-  Muon(const Options& options, Device& device, Workspace& workspace, Shape shape);
+  explicit Muon(const Preparation& own);
 
-  void step(Stream& stream, float factor, MatrixIn gradient, MatrixOut update) override;
+  void step(Stream& stream, float factor, DevicePointer<const float> gradient, DevicePointer<float> update) override;
 
  protected:
-  /// The orthogonalized momentum, in the workspace until the next step of any matrix.
-  MatrixOut orthogonalized(Stream& stream, float factor, MatrixIn gradient);
+  /// The orthogonalized momentum of each matrix, in the workspace until the next step of any.
+  DevicePointer<float> orthogonalized(Stream& stream, float factor, DevicePointer<const float> gradient);
 
-  /// update ← scale·matrix
-  void scale(Stream& stream, MatrixIn matrix, MatrixOut update) const;
+  /// update ← scale·stack
+  void scale(Stream& stream, DevicePointer<const float> stack, DevicePointer<float> update) const;
 
   /// The first slot of the workspace that Muon leaves alone.
   static constexpr std::size_t kFreeSlot = 5;
 
  private:
+  void newton_schulz(Stream& stream, std::int64_t index);
+
   Device& device_;
   Workspace& workspace_;
+  Shape shape_;
+  std::int64_t count_;
   float mu_;
   float weight_;
   bool nesterov_;

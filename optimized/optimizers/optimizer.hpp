@@ -30,7 +30,8 @@ class Workspace {
   std::vector<Buffer> slots_;
 };
 
-/// One matrix with its state and everything that its steps need.
+/// A stack of matrices of one shape with their state and everything that their steps need. Each is updated as if it
+/// were alone.
 class MatrixOptimizer {
  public:
   MatrixOptimizer() = default;
@@ -38,8 +39,24 @@ class MatrixOptimizer {
   MatrixOptimizer& operator=(const MatrixOptimizer&) = delete;
   virtual ~MatrixOptimizer() = default;
 
-  /// update ← the direction of factor·gradient; advances the state. `update` may not be `gradient`.
-  virtual void step(Stream& stream, float factor, MatrixIn gradient, MatrixOut update) = 0;
+  /// update ← the direction of factor·gradient; advances the state. Both are stacks, one matrix after another, and
+  /// `update` is not `gradient`. Asynchronous on the stream; takes no memory.
+  virtual void step(Stream& stream, float factor, DevicePointer<const float> gradient, DevicePointer<float> update) = 0;
+
+  /// Refreshes that could not be computed, so that what was there before was kept; when the stream is idle.
+  virtual std::int64_t failed_refreshes() const { return 0; }
+};
+
+/// What an optimizer is made for. Its memory, and that of its steps, is taken while it is made.
+struct Preparation {
+  const Options& options;
+  Device& device;
+  Workspace& workspace;
+  Shape shape;                      ///< of each matrix
+  std::vector<std::int64_t> turns;  ///< reference::State::turn of each matrix of the stack
+  std::string variant = {};         ///< one of EngineOptimizer::variants, or empty for the first
+
+  std::int64_t count() const { return static_cast<std::int64_t>(turns.size()); }
 };
 
 /// A registered optimizer; its name, options and defaults are those of its reference.
@@ -48,7 +65,8 @@ struct EngineOptimizer {
 
   std::string name;
   int order = 0;
-  std::function<std::unique_ptr<MatrixOptimizer>(const Options&, Device&, Workspace&, Shape)> prepare;
+  std::vector<std::string> variants = {};  ///< ways to compute the same, the usual one first; none: there is one way
+  std::function<std::unique_ptr<MatrixOptimizer>(const Preparation&)> prepare;
 };
 
 using EngineOptimizers = Registry<EngineOptimizer>;

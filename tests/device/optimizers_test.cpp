@@ -23,7 +23,7 @@ double worst_error(const EngineOptimizer& optimizer, std::int64_t rows, std::int
   const auto stream = device->make_stream();
   Workspace workspace(*device);
   const Shape shape{rows, cols};
-  const auto own = optimizer.prepare(options, *device, workspace, shape);
+  const auto own = optimizer.prepare({options, *device, workspace, shape, {0}});
   const Buffer gradient = device->allocate_elements<float>(shape.numel());
   const Buffer update = device->allocate_elements<float>(shape.numel());
   reference::State<float> state = expected->init(shape);
@@ -33,7 +33,7 @@ double worst_error(const EngineOptimizer& optimizer, std::int64_t rows, std::int
     const Matrix<float> g = random_matrix<float>(rows, cols, step);
     Matrix<float> got(rows, cols);
     device->copy(*stream, g.data(), gradient.as<float>().raw(), sizeof(float) * g.size());
-    own->step(*stream, factor, {gradient.as<float>(), rows, cols}, {update.as<float>(), rows, cols});
+    own->step(*stream, factor, gradient.as<float>(), update.as<float>());
     device->copy(*stream, update.as<float>().raw(), got.data(), sizeof(float) * got.size());
     stream->synchronize();
     const Matrix<float> want = expected->step(Matrix<float>(factor * g), state);
@@ -77,11 +77,12 @@ TEST(EngineOptimizers, AZeroGradientGivesAZeroUpdate) {
   const auto stream = device->make_stream();
   for (const EngineOptimizer& optimizer : EngineOptimizers::instance().all()) {
     const OptimizerDescription& description = reference::Optimizers::instance().find(optimizer.name);
+    const Options options(description.options, {}, optimizer.name);
     Workspace workspace(*device);
-    const auto own = optimizer.prepare(Options(description.options, {}, ""), *device, workspace, {4, 6});
+    const auto own = optimizer.prepare({options, *device, workspace, {4, 6}, {0}});
     const Buffer gradient = device->allocate_elements<float>(24);
     const Buffer update = device->allocate_elements<float>(24);
-    own->step(*stream, 1, {gradient.as<float>(), 4, 6}, {update.as<float>(), 4, 6});
+    own->step(*stream, 1, gradient.as<float>(), update.as<float>());
     stream->synchronize();
     for (int i = 0; i < 24; ++i) EXPECT_EQ(update.as<float>().raw()[i], 0) << optimizer.name;
   }
