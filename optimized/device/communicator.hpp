@@ -1,11 +1,13 @@
 // Collectives of one group of ranks. Each is prepared once, with its buffers, and started every iteration.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "optimized/device/device.hpp"
+#include "reference/core/dtype.hpp"
 #include "reference/core/exact_sum.hpp"
 #include "reference/core/shape.hpp"
 
@@ -29,15 +31,36 @@ class Collective {
 /// receive.
 struct Transfer {
   struct Out {
-    DevicePointer<const float> data;
-    std::int64_t count = 0;
+    DevicePointer<const std::byte> data;
+    std::int64_t bytes = 0;
   };
   struct In {
-    DevicePointer<float> data;
-    std::int64_t count = 0;
+    DevicePointer<std::byte> data;
+    std::int64_t bytes = 0;
   };
+
+  explicit Transfer(int members)
+      : send(static_cast<std::size_t>(members)), receive(static_cast<std::size_t>(members)) {}
+
+  template <class T>
+  void add_send(int member, DevicePointer<T> data, std::int64_t count) {
+    send[static_cast<std::size_t>(member)].push_back(
+        {DevicePointer<const std::byte>(reinterpret_cast<const std::byte*>(data.raw())), bytes_of<T>(count)});
+  }
+  template <class T>
+  void add_receive(int member, DevicePointer<T> data, std::int64_t count) {
+    receive[static_cast<std::size_t>(member)].push_back(
+        {DevicePointer<std::byte>(reinterpret_cast<std::byte*>(data.raw())), bytes_of<T>(count)});
+  }
+
   std::vector<std::vector<Out>> send;    // by member
   std::vector<std::vector<In>> receive;  // by member
+
+ private:
+  template <class T>
+  static std::int64_t bytes_of(std::int64_t count) {
+    return count * static_cast<std::int64_t>(sizeof(T));
+  }
 };
 
 /// By member of the group, the elements of a flat buffer that it owns.
@@ -53,14 +76,17 @@ class Communicator {
   virtual int size() const = 0;
   virtual int rank() const = 0;
 
-  /// data[i] ← average over the group of data[i], for the elements that this rank owns; contributions are added in rank
-  /// order. Others' elements are left as they are.
-  virtual std::unique_ptr<Collective> reduce_scatter(Device& device, DevicePointer<float> data,
-                                                     const Shares& shares) = 0;
-  /// Every rank's own elements come to all.
-  virtual std::unique_ptr<Collective> all_gather(DevicePointer<float> data, const Shares& shares) = 0;
+  /// data[i] ← average over the group of data[i], for the elements that this rank owns; contributions are rounded to
+  /// `wire` (fp32 or bf16), in which they travel, added in rank order in fp32, and their average is rounded to `wire`.
+  /// Others' elements are left as they are.
+  virtual std::unique_ptr<Collective> reduce_scatter(Device& device, DevicePointer<float> data, const Shares& shares,
+                                                     DType wire) = 0;
+  /// Every rank's own elements come to all, rounded to `wire` on the way.
+  virtual std::unique_ptr<Collective> all_gather(Device& device, DevicePointer<float> data, const Shares& shares,
+                                                 DType wire) = 0;
   /// reduce_scatter of even shares of `elements`, then all_gather.
-  virtual std::unique_ptr<Collective> all_reduce(Device& device, DevicePointer<float> data, Range elements) = 0;
+  virtual std::unique_ptr<Collective> all_reduce(Device& device, DevicePointer<float> data, Range elements,
+                                                 DType wire) = 0;
   virtual std::unique_ptr<Collective> all_to_all(Transfer transfer) = 0;
   /// *sum, which lives on the host, becomes the sum over the group.
   virtual std::unique_ptr<Collective> all_reduce(ExactSum* sum) = 0;

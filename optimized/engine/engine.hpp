@@ -3,20 +3,23 @@
 
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
-#include "optimized/device/communicator.hpp"
-#include "optimized/engine/board.hpp"
+#include "optimized/engine/rank.hpp"
 #include "optimized/optimizers/optimizer.hpp"
-#include "reference/executor/objective.hpp"
+#include "reference/executor/dense.hpp"
 #include "reference/schedule/schedule.hpp"
 #include "reference/strategies/workload.hpp"
 
 namespace canzona::optimized {
 
 struct EngineSettings {
-  bool overlap = true;       ///< off: each step is waited for before the next is begun
-  std::int64_t tokens = 64;  ///< rows of the activations in forward and backward
+  bool overlap = true;              ///< off: each step is waited for before the next is begun
+  std::int64_t tokens = 64;         ///< rows of the activations in forward and backward
+  DType gradient = DType::fp32;     ///< in which gradients travel: fp32 or bf16
+  std::string variant = {};         ///< of the matrix optimizer, where it has several; empty: its first
+  std::size_t kept_iterations = 2;  ///< whose times can be asked for afterwards
 };
 
 /// When a step ran, in seconds on the device's clock.
@@ -25,12 +28,12 @@ struct StepTime {
   double end = 0;
 };
 
-/// One rank. All memory is taken by the constructor. Weights, gradients and what travels are fp32.
+/// One rank. All memory is taken by the constructor. Weights, gradients and updates are fp32.
 class Engine {
  public:
-  /// `dp` and `tp` are this rank's groups, each for the stream of its name. All arguments must outlive the engine.
-  Engine(const Workload& workload, int rank, Device& device, Communicator& dp, Communicator& tp,
-         const reference::Objective<float>& objective, const EngineSettings& settings, Board& board);
+  /// The noise of `objective` has to recur: it is drawn here. All arguments must outlive the engine.
+  Engine(const Workload& workload, Rank& rank, const reference::Objective<float>& objective,
+         const EngineSettings& settings);
   ~Engine();
 
   /// Begins one iteration; returns when all ranks have agreed on its gradient and the rest is under way.
@@ -39,11 +42,13 @@ class Engine {
   void finish();
 
   const Schedule& schedule() const { return schedule_; }
-  /// Of the last iteration, by step; after finish().
-  std::vector<StepTime> times() const;
+  /// By step, of one of the last iterations, counted from 0; after finish().
+  std::vector<StepTime> times(std::int64_t iteration) const;
+  std::int64_t iterations() const { return iteration_; }
   const Agreement& agreement() const { return agreement_; }
   std::int64_t steps() const { return steps_; }                ///< iterations that were not skipped
   std::int64_t matrix_steps() const { return matrix_steps_; }  ///< steps of the matrix optimizer on a block
+  std::int64_t failed_refreshes() const;                       ///< of this rank's matrices; after finish()
   /// What this rank has sent; the other ranks' entries are 0.
   const Traffic& traffic() const { return traffic_; }
 
@@ -64,6 +69,8 @@ class Engine {
   };
 
   void take_memory();
+  void draw_noise();
+  std::vector<int> products_of(int layer) const;
   void prepare_dp_collectives();
   void prepare_micro_group(int index);
   void prepare_optimizers();
@@ -72,11 +79,13 @@ class Engine {
   const Parameter& parameter(int index) const { return workload_.model.parameters[index]; }
   DevicePointer<float> slot(const Buffer& buffer, int parameter) const;
 
+  Stream& on(canzona::Stream stream) { return *streams_[static_cast<std::size_t>(stream)]; }
   void enqueue(int index);
   void perform(const Action& action);
   void communicate(Collective& collective, canzona::Collective kind, Stream& stream);
   void backward(const Backward& step);
   void train(int layer, int products);
+  void differentiate(const Slot& slot, const Backward& step);
   void agree(bool over_tp);
   ExactSum own_squares() const;
   void update(int parameter);
@@ -85,17 +94,17 @@ class Engine {
   void apply(int parameter);
 
   const Workload& workload_;
-  int rank_;
+  Rank& rank_;
   Coordinate at_;
   Device& device_;
-  Communicator& dp_;
-  Communicator& tp_;
   reference::Objective<float> objective_;
   EngineSettings settings_;
-  Board& board_;
+  reference::OptimizerPair<float> rules_;  // what only depends on the step's number
   Schedule schedule_;
 
   Buffer weights_, gradient_, master_;
+  std::vector<Buffer> noise_;  // by iteration of the objective's period, then by sample
+  std::vector<std::vector<int>> products_of_layer_;
   Buffer activations_, products_;
   // Micro-groups alternate between two halves: a gather fills one while the group before is computed.
   Buffer gathered_[2], updates_[2];
@@ -110,7 +119,10 @@ class Engine {
   std::vector<std::vector<OwnedElements>> elements_;  // by bucket
   Options element_options_;
 
-  std::vector<std::unique_ptr<Event>> begun_, ended_;  // by step
+  struct StepEvents {
+    std::unique_ptr<Event> begun, ended;
+  };
+  std::vector<std::vector<StepEvents>> events_;  // by iteration of the last few, by step
   ExactSum squares_;
   Agreement agreement_;
   std::int64_t iteration_ = 0;

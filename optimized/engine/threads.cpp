@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <deque>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "optimized/host/host_device.hpp"
@@ -12,72 +14,81 @@
 namespace canzona::optimized {
 namespace {
 
-/// The groups of a mesh: one for each set of ranks that communicate.
+/// The groups of a mesh, each with its ranks.
 class Groups {
  public:
-  Groups(const Mesh& mesh, double deadline, const std::atomic<bool>& aborted, const Board& board) {
-    for (int index = 0; index < mesh.tp; ++index)
-      dp_.push_back(make(mesh.dp_group(mesh.rank({0, index, 0})), deadline, aborted, board));
-    for (int index = 0; index < mesh.dp; ++index)
-      tp_.push_back(make(mesh.tp_group(mesh.rank({index, 0, 0})), deadline, aborted, board));
+  Groups(const Mesh& mesh, const std::atomic<bool>& aborted) {
+    std::vector<int> all(static_cast<std::size_t>(mesh.ranks()));
+    std::iota(all.begin(), all.end(), 0);
+    world_.emplace_back(std::move(all), aborted);
+    for (int index = 0; index < mesh.tp; ++index) dp_.emplace_back(mesh.dp_group(mesh.rank({0, index, 0})), aborted);
+    for (int index = 0; index < mesh.dp; ++index) tp_.emplace_back(mesh.tp_group(mesh.rank({index, 0, 0})), aborted);
   }
-  ThreadGroup& dp(const Coordinate& at) { return *dp_[static_cast<std::size_t>(at.tp)]; }
-  ThreadGroup& tp(const Coordinate& at) { return *tp_[static_cast<std::size_t>(at.dp)]; }
+
+  /// A rank's communicators, which live as long as the groups.
+  struct Own {
+    std::unique_ptr<ThreadCommunicator> world, dp, tp;
+  };
+  Own of(int rank, const Coordinate& at, Board& board, double deadline) {
+    const auto communicator = [&](Group& group, int member) {
+      return std::make_unique<ThreadCommunicator>(group.threads, member,
+                                                  make_watch(board, rank, group.ranks, deadline));
+    };
+    return {communicator(world_.front(), rank), communicator(dp_[static_cast<std::size_t>(at.tp)], at.dp),
+            communicator(tp_[static_cast<std::size_t>(at.dp)], at.tp)};
+  }
 
  private:
-  static std::unique_ptr<ThreadGroup> make(const std::vector<int>& ranks, double deadline,
-                                           const std::atomic<bool>& aborted, const Board& board) {
-    return std::make_unique<ThreadGroup>(static_cast<int>(ranks.size()), deadline, aborted,
-                                         [ranks, &board](const std::vector<int>& missing) {
-                                           std::string text;
-                                           for (const int member : missing)
-                                             text += (text.empty() ? "" : "; ") + board.describe(ranks[member]);
-                                           return text;
-                                         });
-  }
-
-  std::vector<std::unique_ptr<ThreadGroup>> dp_;  // by TP rank
-  std::vector<std::unique_ptr<ThreadGroup>> tp_;  // by DP rank
+  struct Group {
+    Group(std::vector<int> members, const std::atomic<bool>& aborted)
+        : ranks(std::move(members)), threads(static_cast<int>(ranks.size()), aborted) {}
+    std::vector<int> ranks;
+    ThreadGroup threads;
+  };
+  std::deque<Group> world_;
+  std::deque<Group> dp_;  // by TP rank
+  std::deque<Group> tp_;  // by DP rank
 };
 
-/// What a rank works with. It lives until every rank has ended: others read what it sends from where it lies.
-struct RankParts {
+/// What a rank works with; all ranks' parts live until every rank has ended.
+struct Parts {
   std::unique_ptr<Device> device;
-  std::unique_ptr<Communicator> dp;
-  std::unique_ptr<Communicator> tp;
-  std::unique_ptr<Engine> engine;
+  Groups::Own communicators;
+  std::unique_ptr<Rank> rank;
 };
 
 }  // namespace
 
-void run_on_threads(const Workload& workload, const reference::Objective<float>& objective,
-                    const EngineSettings& settings, double deadline_seconds,
-                    const std::function<void(Engine&, int rank)>& body) {
-  const int ranks = workload.mesh.ranks();
+void run_on_threads(const Mesh& mesh, double deadline_seconds, const RankBody& body) {
+  const auto ranks = static_cast<std::size_t>(mesh.ranks());
   std::atomic<bool> aborted = false;
-  Board board(ranks);
-  Groups groups(workload.mesh, deadline_seconds, aborted, board);
+  std::vector<Board::Place> places(ranks);
+  std::vector<Board::Place*> addresses;
+  for (Board::Place& place : places) addresses.push_back(&place);
+  Board board(addresses);
+  Groups groups(mesh, aborted);
   std::mutex mutex;
   std::string failure;
-  std::vector<RankParts> parts(static_cast<std::size_t>(ranks));
+  std::vector<Parts> parts(ranks);
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
+  for (int index = 0; index < mesh.ranks(); ++index) {
+    threads.emplace_back([&, index] {
       try {
-        const Coordinate at = workload.mesh.coordinate(rank);
-        RankParts& own = parts[static_cast<std::size_t>(rank)];
+        board.hear(index);
+        Parts& own = parts[static_cast<std::size_t>(index)];
+        const Coordinate at = mesh.coordinate(index);
         own.device = make_host_device();
-        own.dp = std::make_unique<ThreadCommunicator>(groups.dp(at), at.dp);
-        own.tp = std::make_unique<ThreadCommunicator>(groups.tp(at), at.tp);
-        own.engine =
-            std::make_unique<Engine>(workload, rank, *own.device, *own.dp, *own.tp, objective, settings, board);
-        body(*own.engine, rank);
-        own.engine->finish();
+        own.communicators = groups.of(index, at, board, deadline_seconds);
+        own.rank = std::make_unique<Rank>(index, at, *own.device, *own.communicators.world, *own.communicators.dp,
+                                          *own.communicators.tp, board);
+        body(*own.rank);
       } catch (const std::exception& error) {
         const std::lock_guard lock(mutex);
-        if (failure.empty()) failure = fmt::format("rank {}: {}", rank, error.what());
+        if (failure.empty()) failure = fmt::format("rank {}: {}", index, error.what());
         aborted = true;
       }
+      // Whatever others still read or send has to be done before anything goes.
+      if (Parts& own = parts[static_cast<std::size_t>(index)]; own.rank) own.rank->settle();
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -1,5 +1,10 @@
 #include "optimized/host/host_communicator.hpp"
 
+#include <algorithm>
+#include <bit>
+#include <type_traits>
+
+#include "reference/core/error.hpp"
 #include "reference/plan/traffic.hpp"
 
 namespace canzona::optimized {
@@ -13,13 +18,19 @@ std::int64_t count_of(const std::vector<Range>& ranges) {
 
 /// What all members but `own` get.
 std::int64_t bytes_to_others(const Transfer& transfer, int own) {
-  std::int64_t count = 0;
+  std::int64_t bytes = 0;
   for (std::size_t member = 0; member < transfer.send.size(); ++member) {
     if (static_cast<int>(member) == own) continue;
-    for (const Transfer::Out& piece : transfer.send[member]) count += piece.count;
+    for (const Transfer::Out& piece : transfer.send[member]) bytes += piece.bytes;
   }
-  return count * static_cast<std::int64_t>(sizeof(float));
+  return bytes;
 }
+
+/// bf16 is the upper half of an fp32.
+std::uint16_t to_bf16(float value) {
+  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(round_to(DType::bf16, value)) >> 16);
+}
+float from_bf16(std::uint16_t value) { return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16); }
 
 class Exchange final : public Collective {
  public:
@@ -36,22 +47,33 @@ class Exchange final : public Collective {
   Transfer transfer_;
 };
 
-/// An exchange of everybody's contributions to every share, then sums in rank order.
+/// An exchange of everybody's contributions to every share, then sums in rank order. `Wire` is how elements travel.
+template <class Wire>
 class ReduceScatter final : public Collective {
  public:
   ReduceScatter(HostCommunicator& communicator, Device& device, DevicePointer<float> data, const Shares& shares)
-      : communicator_(communicator), data_(data), own_(shares[communicator.rank()]) {
-    const auto size = static_cast<std::size_t>(communicator.size());
-    const std::int64_t own = count_of(own_);
-    staging_ = device.allocate_elements<float>(own * communicator.size());
-    transfer_.send.resize(size);
-    transfer_.receive.resize(size);
-    for (std::size_t member = 0; member < size; ++member) {
-      for (const Range& range : shares[member]) transfer_.send[member].push_back({data + range.begin, range.size()});
-      DevicePointer<float> arrived = staging_.as<float>() + static_cast<std::int64_t>(member) * own;
-      arrived_.push_back(arrived);
-      for (const Range& range : own_) {
-        transfer_.receive[member].push_back({arrived, range.size()});
+      : communicator_(communicator),
+        data_(data),
+        shares_(shares),
+        own_(count_of(shares[static_cast<std::size_t>(communicator.rank())])),
+        arrived_(device.allocate_elements<Wire>(own_ * communicator.size())),
+        transfer_(communicator.size()) {
+    std::int64_t all = 0;
+    for (const auto& share : shares) all += count_of(share);
+    if constexpr (kPacks) leaving_ = device.allocate_elements<Wire>(all);
+    DevicePointer<Wire> packed = leaving_.as<Wire>();
+    for (int member = 0; member < communicator.size(); ++member) {
+      for (const Range& range : shares[static_cast<std::size_t>(member)]) {
+        if constexpr (kPacks) {
+          transfer_.add_send(member, packed, range.size());
+          packed = packed + range.size();
+        } else {
+          transfer_.add_send(member, data + range.begin, range.size());
+        }
+      }
+      DevicePointer<Wire> arrived = arrived_.as<Wire>() + member * own_;
+      for (const Range& range : own_ranges()) {
+        transfer_.add_receive(member, arrived, range.size());
         arrived = arrived + range.size();
       }
     }
@@ -59,26 +81,127 @@ class ReduceScatter final : public Collective {
 
   void start(Stream& stream) override {
     stream.run([this] {
+      if constexpr (kPacks) pack();
       communicator_.exchange(transfer_);
-      const auto members = static_cast<float>(communicator_.size());
-      std::int64_t position = 0;
-      for (const Range& range : own_) {
-        for (std::int64_t i = range.begin; i < range.end; ++i, ++position) {
-          float sum = 0;
-          for (const DevicePointer<float> arrived : arrived_) sum += arrived.raw()[position];
-          data_.raw()[i] = sum / members;
-        }
-      }
+      average();
     });
   }
   std::int64_t bytes_sent() const override { return bytes_to_others(transfer_, communicator_.rank()); }
 
  private:
+  static constexpr bool kPacks = !std::is_same_v<Wire, float>;
+  const std::vector<Range>& own_ranges() const { return shares_[static_cast<std::size_t>(communicator_.rank())]; }
+
+  void pack() {
+    Wire* packed = leaving_.as<Wire>().raw();
+    for (const auto& share : shares_) {
+      for (const Range& range : share) {
+        for (std::int64_t i = range.begin; i < range.end; ++i) *packed++ = to_bf16(data_.raw()[i]);
+      }
+    }
+  }
+
+  void average() {
+    const Wire* arrived = arrived_.as<Wire>().raw();
+    const int members = communicator_.size();
+    std::int64_t first = 0;
+    for (const Range& range : own_ranges()) {
+      float* sums = data_.raw() + range.begin;
+      const std::int64_t count = range.size();
+      // Block by block: the sums stay in the cache while one member after another is added.
+      constexpr std::int64_t kBlock = 4096;
+      for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+        const std::int64_t end = std::min(begin + kBlock, count);
+        for (std::int64_t i = begin; i < end; ++i) sums[i] = 0.0f + value(arrived[first + i]);
+        for (int member = 1; member < members; ++member) {
+          const Wire* own = arrived + member * own_ + first;
+          for (std::int64_t i = begin; i < end; ++i) sums[i] += value(own[i]);
+        }
+        for (std::int64_t i = begin; i < end; ++i) {
+          sums[i] /= static_cast<float>(members);
+          if constexpr (kPacks) sums[i] = round_to(DType::bf16, sums[i]);
+        }
+      }
+      first += count;
+    }
+  }
+  static float value(Wire element) {
+    if constexpr (kPacks) {
+      return from_bf16(element);
+    } else {
+      return element;
+    }
+  }
+
   HostCommunicator& communicator_;
   DevicePointer<float> data_;
-  std::vector<Range> own_;
-  Buffer staging_;
-  std::vector<DevicePointer<float>> arrived_;  // by member
+  Shares shares_;
+  std::int64_t own_;  ///< elements
+  Buffer arrived_;    ///< every member's contribution to this rank's share
+  Buffer leaving_;    ///< packed; unused where elements travel as they are
+  Transfer transfer_;
+};
+
+/// Shares go straight to everyone, as they are.
+Transfer gathering(HostCommunicator& communicator, DevicePointer<float> data, const Shares& shares) {
+  const int own = communicator.rank();
+  Transfer transfer(communicator.size());
+  for (int member = 0; member < communicator.size(); ++member) {
+    if (member == own) continue;
+    for (const Range& range : shares[static_cast<std::size_t>(own)])
+      transfer.add_send(member, data + range.begin, range.size());
+    for (const Range& range : shares[static_cast<std::size_t>(member)])
+      transfer.add_receive(member, data + range.begin, range.size());
+  }
+  return transfer;
+}
+
+/// The same in bf16.
+class PackedGather final : public Collective {
+ public:
+  PackedGather(HostCommunicator& communicator, Device& device, DevicePointer<float> data, const Shares& shares)
+      : communicator_(communicator), data_(data), shares_(shares), transfer_(communicator.size()) {
+    std::int64_t all = 0;
+    for (const auto& share : shares) all += count_of(share);
+    packed_ = device.allocate_elements<std::uint16_t>(all);
+    DevicePointer<std::uint16_t> place = packed_.as<std::uint16_t>();
+    for (int member = 0; member < communicator.size(); ++member) {
+      const std::int64_t count = count_of(shares[static_cast<std::size_t>(member)]);
+      for (int other = 0; other < communicator.size(); ++other) {
+        if (member == communicator.rank() && other != member) transfer_.add_send(other, place, count);
+      }
+      if (member != communicator.rank()) transfer_.add_receive(member, place, count);
+      place = place + count;
+    }
+  }
+
+  void start(Stream& stream) override {
+    stream.run([this] {
+      visit([&](int member, float& element, std::uint16_t& packed) {
+        if (member == communicator_.rank()) packed = to_bf16(element);
+      });
+      communicator_.exchange(transfer_);
+      visit([&](int, float& element, std::uint16_t& packed) { element = from_bf16(packed); });
+    });
+  }
+  std::int64_t bytes_sent() const override { return bytes_to_others(transfer_, communicator_.rank()); }
+
+ private:
+  template <class Body>
+  void visit(const Body& body) {
+    std::uint16_t* packed = packed_.as<std::uint16_t>().raw();
+    for (std::size_t member = 0; member < shares_.size(); ++member) {
+      for (const Range& range : shares_[member]) {
+        for (std::int64_t i = range.begin; i < range.end; ++i)
+          body(static_cast<int>(member), data_.raw()[i], *packed++);
+      }
+    }
+  }
+
+  HostCommunicator& communicator_;
+  DevicePointer<float> data_;
+  Shares shares_;
+  Buffer packed_;  ///< by member, as shares_
   Transfer transfer_;
 };
 
@@ -101,46 +224,54 @@ class Both final : public Collective {
 class SumExactly final : public Collective {
  public:
   SumExactly(HostCommunicator& communicator, ExactSum* sum)
-      : communicator_(communicator), sum_(sum), sums_(static_cast<std::size_t>(communicator.size())) {}
+      : communicator_(communicator),
+        sum_(sum),
+        own_(kIntegers),
+        sums_(kIntegers * static_cast<std::size_t>(communicator.size())),
+        transfer_(communicator.size()) {
+    for (int member = 0; member < communicator.size(); ++member) {
+      transfer_.add_send(member, DevicePointer<std::int64_t>(own_.data()), kIntegers);
+      transfer_.add_receive(member, DevicePointer<std::int64_t>(sums_.data() + member * kIntegers), kIntegers);
+    }
+  }
 
   void start(Stream& stream) override {
     stream.run([this] {
-      communicator_.exchange(*sum_, sums_);
+      sum_->write(own_.data());
+      communicator_.exchange(transfer_);
       *sum_ = {};
-      for (const ExactSum& sum : sums_) sum_->add(sum);
+      for (std::size_t first = 0; first < sums_.size(); first += kIntegers) sum_->add(sums_.data() + first);
     });
   }
-  std::int64_t bytes_sent() const override { return (communicator_.size() - 1) * ExactSum::bytes(); }
+  std::int64_t bytes_sent() const override { return bytes_to_others(transfer_, communicator_.rank()); }
 
  private:
+  static constexpr std::size_t kIntegers = ExactSum::bytes() / sizeof(std::int64_t);
   HostCommunicator& communicator_;
   ExactSum* sum_;
-  std::vector<ExactSum> sums_;
+  std::vector<std::int64_t> own_, sums_;
+  Transfer transfer_;
 };
 
 }  // namespace
 
 std::unique_ptr<Collective> HostCommunicator::reduce_scatter(Device& device, DevicePointer<float> data,
-                                                             const Shares& shares) {
-  return std::make_unique<ReduceScatter>(*this, device, data, shares);
+                                                             const Shares& shares, DType wire) {
+  if (wire == DType::bf16) return std::make_unique<ReduceScatter<std::uint16_t>>(*this, device, data, shares);
+  return std::make_unique<ReduceScatter<float>>(*this, device, data, shares);
 }
 
-std::unique_ptr<Collective> HostCommunicator::all_gather(DevicePointer<float> data, const Shares& shares) {
-  Transfer transfer;
-  transfer.send.resize(shares.size());
-  transfer.receive.resize(shares.size());
-  for (std::size_t member = 0; member < shares.size(); ++member) {
-    if (static_cast<int>(member) == rank()) continue;
-    for (const Range& range : shares[rank()]) transfer.send[member].push_back({data + range.begin, range.size()});
-    for (const Range& range : shares[member]) transfer.receive[member].push_back({data + range.begin, range.size()});
-  }
-  return all_to_all(std::move(transfer));
+std::unique_ptr<Collective> HostCommunicator::all_gather(Device& device, DevicePointer<float> data,
+                                                         const Shares& shares, DType wire) {
+  if (wire == DType::bf16) return std::make_unique<PackedGather>(*this, device, data, shares);
+  return all_to_all(gathering(*this, data, shares));
 }
 
-std::unique_ptr<Collective> HostCommunicator::all_reduce(Device& device, DevicePointer<float> data, Range elements) {
+std::unique_ptr<Collective> HostCommunicator::all_reduce(Device& device, DevicePointer<float> data, Range elements,
+                                                         DType wire) {
   Shares shares;
   for (const Range& range : even_ranges(elements, size())) shares.push_back({range});
-  return std::make_unique<Both>(reduce_scatter(device, data, shares), all_gather(data, shares));
+  return std::make_unique<Both>(reduce_scatter(device, data, shares, wire), all_gather(device, data, shares, wire));
 }
 
 std::unique_ptr<Collective> HostCommunicator::all_to_all(Transfer transfer) {
@@ -149,6 +280,27 @@ std::unique_ptr<Collective> HostCommunicator::all_to_all(Transfer transfer) {
 
 std::unique_ptr<Collective> HostCommunicator::all_reduce(ExactSum* sum) {
   return std::make_unique<SumExactly>(*this, sum);
+}
+
+std::vector<std::string> HostCommunicator::all_gather(const std::string& own) {
+  auto length = static_cast<std::int64_t>(own.size());
+  std::vector<std::int64_t> lengths(static_cast<std::size_t>(size()));
+  Transfer of_lengths(size());
+  for (int member = 0; member < size(); ++member) {
+    of_lengths.add_send(member, DevicePointer<std::int64_t>(&length), 1);
+    of_lengths.add_receive(member, DevicePointer<std::int64_t>(&lengths[static_cast<std::size_t>(member)]), 1);
+  }
+  exchange(of_lengths);
+  std::vector<std::string> texts;
+  for (const std::int64_t each : lengths) texts.emplace_back(static_cast<std::size_t>(each), '\0');
+  Transfer of_texts(size());
+  for (int member = 0; member < size(); ++member) {
+    std::string& text = texts[static_cast<std::size_t>(member)];
+    of_texts.add_send(member, DevicePointer<const char>(own.data()), length);
+    of_texts.add_receive(member, DevicePointer<char>(text.data()), static_cast<std::int64_t>(text.size()));
+  }
+  exchange(of_texts);
+  return texts;
 }
 
 }  // namespace canzona::optimized

@@ -2,6 +2,9 @@
 // the bits are those of the reference.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "optimized/device/communicator.hpp"
 
 namespace canzona::optimized {
@@ -9,17 +12,21 @@ namespace canzona::optimized {
 /// Leaves to its backends how pieces move.
 class HostCommunicator : public Communicator {
  public:
-  std::unique_ptr<Collective> reduce_scatter(Device& device, DevicePointer<float> data, const Shares& shares) final;
-  std::unique_ptr<Collective> all_gather(DevicePointer<float> data, const Shares& shares) final;
-  std::unique_ptr<Collective> all_reduce(Device& device, DevicePointer<float> data, Range elements) final;
+  std::unique_ptr<Collective> reduce_scatter(Device& device, DevicePointer<float> data, const Shares& shares,
+                                             DType wire) final;
+  std::unique_ptr<Collective> all_gather(Device& device, DevicePointer<float> data, const Shares& shares,
+                                         DType wire) final;
+  std::unique_ptr<Collective> all_reduce(Device& device, DevicePointer<float> data, Range elements, DType wire) final;
   std::unique_ptr<Collective> all_to_all(Transfer transfer) final;
   std::unique_ptr<Collective> all_reduce(ExactSum* sum) final;
 
   /// Moves the pieces, those to this rank itself included; returns when this rank's have come and its own may be
-  /// overwritten. Called on a stream's thread.
+  /// overwritten. One call at a time; a communicator that a stream uses belongs to it. Throws Error when a member does
+  /// not come within the deadline, or sends another number of bytes.
   virtual void exchange(const Transfer& transfer) = 0;
-  /// sums[member] = that member's `own`.
-  virtual void exchange(const ExactSum& own, std::vector<ExactSum>& sums) = 0;
+
+  /// Every member's text, by member; from the caller's thread.
+  std::vector<std::string> all_gather(const std::string& own);
 };
 
 }  // namespace canzona::optimized

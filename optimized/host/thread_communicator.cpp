@@ -9,16 +9,12 @@
 
 namespace canzona::optimized {
 
-ThreadGroup::ThreadGroup(int size, double deadline_seconds, const std::atomic<bool>& aborted,
-                         std::function<std::string(const std::vector<int>&)> describe)
-    : arrivals_(size, 0),
-      deadline_seconds_(deadline_seconds),
+ThreadGroup::ThreadGroup(int size, const std::atomic<bool>& aborted)
+    : arrivals_(static_cast<std::size_t>(size), 0),
       aborted_(aborted),
-      describe_(std::move(describe)),
-      transfers_(size, nullptr),
-      sums_(size, nullptr) {}
+      transfers_(static_cast<std::size_t>(size), nullptr) {}
 
-void ThreadGroup::meet(int member) {
+void ThreadGroup::meet(int member, const Watch& watch) {
   std::unique_lock lock(mutex_);
   const std::int64_t meeting = ++arrivals_[member];
   met_.notify_all();
@@ -26,8 +22,9 @@ void ThreadGroup::meet(int member) {
     return std::all_of(arrivals_.begin(), arrivals_.end(), [&](std::int64_t arrived) { return arrived >= meeting; });
   };
   constexpr auto kGlance = std::chrono::milliseconds(50);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(deadline_seconds_);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(watch.deadline_seconds);
   while (!met_.wait_for(lock, kGlance, all_here)) {
+    watch.alive();
     if (aborted_ || broken_) throw Error("another rank gave up");
     if (std::chrono::steady_clock::now() < end) continue;
     broken_ = true;
@@ -35,34 +32,27 @@ void ThreadGroup::meet(int member) {
     for (std::size_t other = 0; other < arrivals_.size(); ++other) {
       if (arrivals_[other] < meeting) missing.push_back(static_cast<int>(other));
     }
-    throw Error(fmt::format("waited {} s for {}", deadline_seconds_, describe_(missing)));
+    throw Error(fmt::format("waited {} s for {}", watch.deadline_seconds, watch.describe(missing)));
   }
   if (broken_) throw Error("another rank gave up");
 }
 
 void ThreadCommunicator::exchange(const Transfer& transfer) {
   group_.transfers_[member_] = &transfer;
-  group_.meet(member_);
+  group_.meet(member_, watch_);
   for (int sender = 0; sender < size(); ++sender) {
     const auto& sent = group_.transfers_[sender]->send[member_];
     const auto& received = transfer.receive[sender];
     if (sent.size() != received.size())
       throw Error(fmt::format("member {} sends {} pieces, {} were expected", sender, sent.size(), received.size()));
     for (std::size_t piece = 0; piece < sent.size(); ++piece) {
-      if (sent[piece].count != received[piece].count)
+      if (sent[piece].bytes != received[piece].bytes)
         throw Error(
-            fmt::format("a piece of {} elements where {} were expected", sent[piece].count, received[piece].count));
-      std::copy_n(sent[piece].data.raw(), sent[piece].count, received[piece].data.raw());
+            fmt::format("a piece of {} bytes where {} were expected", sent[piece].bytes, received[piece].bytes));
+      std::copy_n(sent[piece].data.raw(), sent[piece].bytes, received[piece].data.raw());
     }
   }
-  group_.meet(member_);
-}
-
-void ThreadCommunicator::exchange(const ExactSum& own, std::vector<ExactSum>& sums) {
-  group_.sums_[member_] = &own;
-  group_.meet(member_);
-  for (int sender = 0; sender < size(); ++sender) sums[sender] = *group_.sums_[sender];
-  group_.meet(member_);
+  group_.meet(member_, watch_);
 }
 
 }  // namespace canzona::optimized

@@ -23,10 +23,15 @@ constexpr std::uint64_t random_key(std::initializer_list<std::uint64_t> counters
   return key;
 }
 
+/// Element `index` of the stream `key`: 64 random bits.
+constexpr std::uint64_t random_bits(std::uint64_t key, std::int64_t index) {
+  return mix_bits(key + static_cast<std::uint64_t>(index) * 0xd1342543de82ef95ULL);
+}
+
 /// Element `index` of the stream `key`: mean 0, variance 1, bell-shaped. The sum of four 16-bit
 /// uniforms (Irwin–Hall) from one hash; needs no libm, so it is exact everywhere.
 inline double random_normal(std::uint64_t key, std::int64_t index) {
-  const std::uint64_t bits = mix_bits(key + static_cast<std::uint64_t>(index) * 0xd1342543de82ef95ULL);
+  const std::uint64_t bits = random_bits(key, index);
   double sum = 0;
   for (int part = 0; part < 4; ++part) sum += (static_cast<double>((bits >> (16 * part)) & 0xffff) + 0.5) / 65536.0;
   return (sum - 2.0) * 1.7320508075688772;  // variance of the sum is 4/12

@@ -38,16 +38,33 @@ inline Precision make_precision(DType arithmetic, DType gradient) {
 template <class Scalar>
 class Objective {
  public:
+  static constexpr double kCurvature = 0.5;  ///< c
+
   Objective(std::uint64_t seed) : seed_(seed) {}  // NOLINT(google-explicit-constructor): a seed is an objective
 
   /// Element 0 of `parameter` has no finite gradient on `dp_rank` at `iteration`.
   void poison(std::int64_t iteration, int dp_rank, int parameter) { poison_ = {{iteration, dp_rank, parameter}}; }
+  bool is_poisoned(std::int64_t iteration, int dp_rank, int parameter) const {
+    return poison_ == std::optional(std::tuple(iteration, dp_rank, parameter));
+  }
+
+  /// N recurs every so many iterations, so that an executor may draw it beforehand; 0: it never does.
+  void recur(std::int64_t period) { period_ = period; }
+  std::int64_t period() const { return period_; }
+
+  /// Changes gradients by at most one rounding each, at random: what that does to a run is what rounding may do to it.
+  void disturb(std::uint64_t seed) { disturbance_ = seed; }
 
   /// Element `index` (row-major in the whole parameter) before the first step.
   Scalar initial_weight(int parameter, std::int64_t index) const {
     // 0.02: initializer_range of Qwen3's config.json.
     return static_cast<Scalar>(
         0.02 * random_normal(random_key({seed_, kWeights, static_cast<std::uint64_t>(parameter)}), index));
+  }
+
+  /// N of element `index` of a parameter.
+  Scalar noise(std::int64_t iteration, int dp_rank, int parameter, std::int64_t sample, std::int64_t index) const {
+    return static_cast<Scalar>(random_normal(noise_key(iteration, dp_rank, parameter, sample), index));
   }
 
   /// The gradients of a parameter over consecutive samples.
@@ -57,31 +74,44 @@ class Objective {
     Scalar add_to(Scalar sum, std::int64_t index, Scalar weight) const {
       for (const std::uint64_t key : keys_)
         sum += static_cast<Scalar>(random_normal(key, index)) + static_cast<Scalar>(kCurvature) * weight;
+      if (disturbance_) {
+        const auto third = static_cast<int>(random_bits(*disturbance_, index) % 3) - 1;
+        sum *= 1 + static_cast<Scalar>(third) * std::numeric_limits<Scalar>::epsilon();
+      }
       return is_poisoned_ && index == 0 ? std::numeric_limits<Scalar>::infinity() : sum;
     }
 
    private:
     friend class Objective;
     std::vector<std::uint64_t> keys_;
+    std::optional<std::uint64_t> disturbance_;
     bool is_poisoned_ = false;
   };
 
   Gradients gradients(std::int64_t iteration, int dp_rank, int parameter, Range samples) const {
     Gradients gradients;
-    for (std::int64_t sample = samples.begin; sample < samples.end; ++sample) {
-      gradients.keys_.push_back(
-          random_key({seed_, kGradients, static_cast<std::uint64_t>(iteration), static_cast<std::uint64_t>(dp_rank),
-                      static_cast<std::uint64_t>(parameter), static_cast<std::uint64_t>(sample)}));
+    for (std::int64_t sample = samples.begin; sample < samples.end; ++sample)
+      gradients.keys_.push_back(noise_key(iteration, dp_rank, parameter, sample));
+    gradients.is_poisoned_ = is_poisoned(iteration, dp_rank, parameter);
+    if (disturbance_) {
+      gradients.disturbance_ = random_key({*disturbance_, static_cast<std::uint64_t>(iteration),
+                                           static_cast<std::uint64_t>(dp_rank), static_cast<std::uint64_t>(parameter)});
     }
-    gradients.is_poisoned_ = poison_ == std::optional(std::tuple(iteration, dp_rank, parameter));
     return gradients;
   }
 
  private:
+  std::uint64_t noise_key(std::int64_t iteration, int dp_rank, int parameter, std::int64_t sample) const {
+    const std::int64_t drawn = period_ > 0 ? iteration % period_ : iteration;
+    return random_key({seed_, kGradients, static_cast<std::uint64_t>(drawn), static_cast<std::uint64_t>(dp_rank),
+                       static_cast<std::uint64_t>(parameter), static_cast<std::uint64_t>(sample)});
+  }
+
   static constexpr std::uint64_t kWeights = 1;
   static constexpr std::uint64_t kGradients = 2;
-  static constexpr double kCurvature = 0.5;
   std::uint64_t seed_;
+  std::int64_t period_ = 0;
+  std::optional<std::uint64_t> disturbance_;
   std::optional<std::tuple<std::int64_t, int, int>> poison_;
 };
 

@@ -1,6 +1,7 @@
 // The engine on ranks that are threads, against the reference's dense step.
 #include <gtest/gtest.h>
 
+#include "optimized/engine/engine.hpp"
 #include "optimized/engine/threads.hpp"
 #include "reference/core/error.hpp"
 #include "reference/executor/dense.hpp"
@@ -12,6 +13,12 @@ namespace {
 
 constexpr int kIterations = 3;
 
+reference::Objective<float> recurring() {
+  reference::Objective<float> objective(1);
+  objective.recur(2);
+  return objective;
+}
+
 Workload workload_of(Mesh mesh, const std::string& strategy, const std::string& optimizer) {
   WorkloadRequest request = testing_support::request_of("qwen3-tiny", mesh, strategy, optimizer);
   request.bucket_size = 32768;
@@ -21,20 +28,21 @@ Workload workload_of(Mesh mesh, const std::string& strategy, const std::string& 
 
 /// Every rank's model weights after some iterations.
 std::vector<std::vector<float>> trained(const Workload& workload, const EngineSettings& settings,
-                                        const reference::Objective<float>& objective = 1) {
+                                        const reference::Objective<float>& objective = recurring()) {
   std::vector<std::vector<float>> weights(static_cast<std::size_t>(workload.mesh.ranks()));
-  run_on_threads(workload, objective, settings, 60, [&](Engine& engine, int rank) {
+  run_on_threads(workload.mesh, 60, [&](Rank& rank) {
+    auto& engine = rank.make<Engine>(workload, rank, objective, settings);
     for (int iteration = 0; iteration < kIterations; ++iteration) engine.iterate();
     engine.finish();
     const float* first = engine.weights().raw();
-    weights[static_cast<std::size_t>(rank)].assign(first, first + workload.buffer.numel());
+    weights[static_cast<std::size_t>(rank.index)].assign(first, first + workload.buffer.numel());
   });
   return weights;
 }
 
 /// The worst over parameters and ranks of ‖W − W_ref‖ over how far one device moved the parameter.
 double worst_error(const Workload& workload, const std::vector<std::vector<float>>& weights,
-                   const reference::Objective<float>& objective = 1) {
+                   const reference::Objective<float>& objective = recurring()) {
   const reference::Precision precision = reference::make_precision(DType::fp32, DType::fp32);
   reference::DenseReference<float> dense(workload, precision, objective);
   reference::DenseReference<float> still(workload, precision, objective);
@@ -102,7 +110,9 @@ TEST(Engine, CountsWhatItSendsAndUpdates) {
     const Traffic closed_form =
         traffic_of(workload.plan, workload.model, workload.buffer, {DType::fp32, DType::fp32, DType::fp32});
     std::atomic<std::int64_t> matrix_steps = 0;
-    run_on_threads(workload, 1, {}, 60, [&](Engine& engine, int rank) {
+    run_on_threads(workload.mesh, 60, [&](Rank& own) {
+      auto& engine = own.make<Engine>(workload, own, recurring(), EngineSettings{});
+      const int rank = own.index;
       engine.iterate();
       engine.finish();
       matrix_steps += engine.matrix_steps();
@@ -121,7 +131,7 @@ TEST(Engine, CountsWhatItSendsAndUpdates) {
 }
 
 TEST(Engine, ANonFiniteGradientSkipsTheStepOnAllRanks) {
-  reference::Objective<float> poisoned(1);
+  reference::Objective<float> poisoned = recurring();
   poisoned.poison(1, 2, 3);
   for (const std::string& strategy : testing_support::strategy_names()) {
     const Workload workload = workload_of({3, 2}, strategy, "muon");
@@ -132,9 +142,10 @@ TEST(Engine, ANonFiniteGradientSkipsTheStepOnAllRanks) {
 TEST(Engine, ARankThatThrowsEndsAllAndIsNamed) {
   const Workload workload = workload_of({2, 2}, "canzona", "muon");
   try {
-    run_on_threads(workload, 1, {}, 60, [](Engine& engine, int rank) {
+    run_on_threads(workload.mesh, 60, [&](Rank& rank) {
+      auto& engine = rank.make<Engine>(workload, rank, recurring(), EngineSettings{});
       engine.iterate();
-      if (rank == 2) throw Error("broken on purpose");
+      if (rank.index == 2) throw Error("broken on purpose");
       engine.iterate();
       engine.finish();
     });
@@ -147,16 +158,17 @@ TEST(Engine, ARankThatThrowsEndsAllAndIsNamed) {
 TEST(Engine, ARankThatStallsIsNamedWithItsStepWithinTheDeadline) {
   const Workload workload = workload_of({2, 1}, "canzona", "muon");
   try {
-    run_on_threads(workload, 1, {}, 0.5, [](Engine& engine, int rank) {
+    run_on_threads(workload.mesh, 0.5, [&](Rank& rank) {
+      auto& engine = rank.make<Engine>(workload, rank, recurring(), EngineSettings{});
       engine.iterate();
       engine.finish();
-      if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(2));
+      if (rank.index == 1) std::this_thread::sleep_for(std::chrono::seconds(2));
       engine.iterate();
       engine.finish();
     });
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("rank 0: waited 0.5 s for rank 1: "), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("waited 0.5 s for rank 1: "), std::string::npos) << error.what();
   }
 }
 

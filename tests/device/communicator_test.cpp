@@ -18,12 +18,13 @@ constexpr int kRanks = 3;
 template <class Body>
 void on_ranks(const Body& body, int ranks = kRanks, double deadline = 30) {
   const std::atomic<bool> aborted = false;
-  ThreadGroup group(ranks, deadline, aborted, [](const std::vector<int>&) { return "nobody"; });
+  ThreadGroup group(ranks, aborted);
+  const Watch watch{.deadline_seconds = deadline, .describe = [](const std::vector<int>&) { return "nobody"; }};
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       const auto device = make_host_device();
-      ThreadCommunicator communicator(group, rank);
+      ThreadCommunicator communicator(group, rank, watch);
       const auto stream = device->make_stream();
       body(rank, *device, communicator, *stream);
     });
@@ -49,7 +50,8 @@ TEST(ThreadCommunicator, ReduceScatterAveragesInRankOrderBitwise) {
   on_ranks([](int rank, Device& device, Communicator& communicator, Stream& stream) {
     std::vector<float> data(64);
     for (std::int64_t i = 0; i < 64; ++i) data[static_cast<std::size_t>(i)] = contribution(rank, i);
-    const auto collective = communicator.reduce_scatter(device, DevicePointer<float>(data.data()), kShares);
+    const auto collective =
+        communicator.reduce_scatter(device, DevicePointer<float>(data.data()), kShares, DType::fp32);
     const std::int64_t allocations = device.allocations();
     collective->start(stream);
     stream.synchronize();
@@ -66,13 +68,50 @@ TEST(ThreadCommunicator, ReduceScatterAveragesInRankOrderBitwise) {
   });
 }
 
+// What travels as bf16 is rounded before the sum, in fp32 and in rank order, and after it: as in the reference.
+TEST(ThreadCommunicator, ReducesInBf16AsTheReferenceDoes) {
+  const auto rounded_average = [](std::int64_t i) {
+    float sum = 0;
+    for (int rank = 0; rank < kRanks; ++rank) sum += round_to(DType::bf16, contribution(rank, i));
+    return round_to(DType::bf16, sum / static_cast<float>(kRanks));
+  };
+  on_ranks([&](int rank, Device& device, Communicator& communicator, Stream& stream) {
+    std::vector<float> scattered(64);
+    for (std::int64_t i = 0; i < 64; ++i) scattered[static_cast<std::size_t>(i)] = contribution(rank, i);
+    std::vector<float> reduced = scattered;
+    const auto scatter =
+        communicator.reduce_scatter(device, DevicePointer<float>(scattered.data()), kShares, DType::bf16);
+    const auto reduce = communicator.all_reduce(device, DevicePointer<float>(reduced.data()), {3, 60}, DType::bf16);
+    scatter->start(stream);
+    reduce->start(stream);
+    stream.synchronize();
+    std::int64_t own = 0;
+    for (const Range& range : kShares[static_cast<std::size_t>(rank)]) {
+      own += range.size();
+      for (std::int64_t i = range.begin; i < range.end; ++i)
+        EXPECT_EQ(scattered[static_cast<std::size_t>(i)], rounded_average(i));
+    }
+    for (std::int64_t i = 3; i < 60; ++i) EXPECT_EQ(reduced[static_cast<std::size_t>(i)], rounded_average(i));
+    EXPECT_EQ(scatter->bytes_sent(), 2 * (64 - own));
+    EXPECT_EQ(reduce->bytes_sent(), 2 * (57 - 19) + 2 * 2 * 19);
+  });
+}
+
+TEST(ThreadCommunicator, TextsComeToAllInRankOrder) {
+  on_ranks([](int rank, Device&, Communicator& communicator, Stream&) {
+    const auto texts =
+        dynamic_cast<HostCommunicator&>(communicator).all_gather(std::string(static_cast<std::size_t>(rank), 'x'));
+    EXPECT_EQ(texts, (std::vector<std::string>{"", "x", "xx"}));
+  });
+}
+
 TEST(ThreadCommunicator, AllGatherBringsEveryShareToAll) {
-  on_ranks([](int rank, Device&, Communicator& communicator, Stream& stream) {
+  on_ranks([](int rank, Device& device, Communicator& communicator, Stream& stream) {
     std::vector<float> data(64, -1);
     for (const Range& range : kShares[static_cast<std::size_t>(rank)]) {
       for (std::int64_t i = range.begin; i < range.end; ++i) data[static_cast<std::size_t>(i)] = static_cast<float>(i);
     }
-    const auto collective = communicator.all_gather(DevicePointer<float>(data.data()), kShares);
+    const auto collective = communicator.all_gather(device, DevicePointer<float>(data.data()), kShares, DType::fp32);
     for (int repeat = 0; repeat < 20; ++repeat) collective->start(stream);
     stream.synchronize();
     for (std::size_t i = 0; i < 64; ++i) EXPECT_EQ(data[i], static_cast<float>(i));
@@ -83,7 +122,7 @@ TEST(ThreadCommunicator, AllReduceIsTheSameOnEveryRank) {
   on_ranks([](int rank, Device& device, Communicator& communicator, Stream& stream) {
     std::vector<float> data(64);
     for (std::int64_t i = 0; i < 64; ++i) data[static_cast<std::size_t>(i)] = contribution(rank, i);
-    const auto collective = communicator.all_reduce(device, DevicePointer<float>(data.data()), {3, 60});
+    const auto collective = communicator.all_reduce(device, DevicePointer<float>(data.data()), {3, 60}, DType::fp32);
     collective->start(stream);
     stream.synchronize();
     for (std::int64_t i = 0; i < 64; ++i) {
@@ -106,10 +145,12 @@ TEST(ThreadCommunicator, SumsAreExact) {
 
 TEST(ThreadCommunicator, ARankThatDoesNotComeIsNamedAfterTheDeadline) {
   const std::atomic<bool> aborted = false;
-  ThreadGroup group(2, 0.2, aborted, [](const std::vector<int>& missing) {
+  ThreadGroup group(2, aborted);
+  int alive = 0;
+  const auto describe = [](const std::vector<int>& missing) {
     return "rank " + std::to_string(missing.front()) + " at Update(3)";
-  });
-  ThreadCommunicator communicator(group, 0);
+  };
+  ThreadCommunicator communicator(group, 0, {0.2, [&] { ++alive; }, describe});
   const auto device = make_host_device();
   const auto stream = device->make_stream();
   ExactSum sum;
@@ -121,15 +162,14 @@ TEST(ThreadCommunicator, ARankThatDoesNotComeIsNamedAfterTheDeadline) {
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("rank 1 at Update(3)"), std::string::npos) << error.what();
   }
+  EXPECT_GE(alive, 2) << "who waits says that it lives";
 }
 
 TEST(ThreadCommunicator, AnAbortedRunEndsBeforeTheDeadline) {
   std::atomic<bool> aborted = true;
-  ThreadGroup group(2, 3600, aborted, [](const std::vector<int>&) { return ""; });
-  ThreadCommunicator communicator(group, 1);
-  ExactSum sum;
-  std::vector<ExactSum> sums(2);
-  EXPECT_THROW(communicator.exchange(sum, sums), Error);
+  ThreadGroup group(2, aborted);
+  ThreadCommunicator communicator(group, 1, {.deadline_seconds = 3600});
+  EXPECT_THROW(communicator.all_gather("here"), Error);
 }
 
 TEST(ThreadCommunicator, RanksThatDisagreeOnAPieceAreRefused) {
@@ -137,11 +177,9 @@ TEST(ThreadCommunicator, RanksThatDisagreeOnAPieceAreRefused) {
   on_ranks(
       [&](int rank, Device&, Communicator& communicator, Stream& stream) {
         std::vector<float> data(8, 1);
-        Transfer transfer;
-        transfer.send.resize(2);
-        transfer.receive.resize(2);
-        if (rank == 0) transfer.send[1].push_back({DevicePointer<const float>(data.data()), 4});
-        if (rank == 1) transfer.receive[0].push_back({DevicePointer<float>(data.data()), 5});
+        Transfer transfer(2);
+        if (rank == 0) transfer.add_send(1, DevicePointer<float>(data.data()), 4);
+        if (rank == 1) transfer.add_receive(0, DevicePointer<float>(data.data()), 5);
         const auto collective = communicator.all_to_all(std::move(transfer));
         collective->start(stream);
         EXPECT_THROW(stream.synchronize(), Error);

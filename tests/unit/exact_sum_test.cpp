@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -27,6 +28,32 @@ TEST(ExactSum, LosesNothingBetweenMagnitudes) {
   EXPECT_EQ(sum_of({std::numeric_limits<double>::max()}).value(), std::numeric_limits<double>::max());
   EXPECT_EQ(sum_of({}).value(), 0);
   EXPECT_EQ(sum_of({-3, 1}).value(), -2);
+}
+
+TEST(ExactSum, SquaresOfFloatsAreWhatAddingThemOneByOneGives) {
+  std::mt19937 generator(3);
+  std::vector<float> values;
+  ExactSum expected;
+  for (int i = 0; i < 100'000; ++i) {  // any bits: subnormals, zeros, infinities and NaN among them
+    const auto any = std::bit_cast<float>(static_cast<std::uint32_t>(generator()));
+    const float near_one = 1 + 0x1p-20f * static_cast<float>(i);
+    values.push_back(i % 2 == 0 ? any : near_one);
+    expected.add(static_cast<double>(values.back()) * static_cast<double>(values.back()));
+  }
+  ExactSum sum;
+  sum.add_squares(values.data(), static_cast<std::int64_t>(values.size()));
+  EXPECT_GT(expected.not_finite(), 0);
+  EXPECT_EQ(sum, expected);
+  EXPECT_EQ(sum.value(), expected.value());
+}
+
+TEST(ExactSum, TravelsAsIntegers) {
+  const ExactSum sent = sum_of({1e300, -3, std::numeric_limits<double>::infinity()});
+  std::vector<std::int64_t> integers(ExactSum::bytes() / 8);
+  sent.write(integers.data());
+  ExactSum received = sum_of({5});
+  received.add(integers.data());
+  EXPECT_EQ(received, sum_of({1e300, 2, std::numeric_limits<double>::infinity()}));
 }
 
 TEST(ExactSum, IsTheSameInAnyOrderAndGrouping) {

@@ -1,0 +1,108 @@
+#include "optimized/engine/processes.hpp"
+
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+
+#include "optimized/host/host_device.hpp"
+#include "optimized/host/mpi_communicator.hpp"
+#include "reference/core/error.hpp"
+
+namespace canzona::optimized {
+namespace {
+
+/// Board places of the ranks on this machine, in memory that they share.
+class SharedPlaces {
+ public:
+  explicit SharedPlaces(int ranks) : by_rank_(static_cast<std::size_t>(ranks), nullptr) {
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine_);
+    void* own = nullptr;
+    MPI_Win_allocate_shared(sizeof(Board::Place), 1, MPI_INFO_NULL, machine_, &own, &window_);
+    new (own) Board::Place{};
+    MPI_Group machine = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
+    MPI_Comm_group(machine_, &machine);
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    int members = 0;
+    MPI_Comm_size(machine_, &members);
+    for (int member = 0; member < members; ++member) {
+      int rank = 0;
+      MPI_Group_translate_ranks(machine, 1, &member, world, &rank);
+      MPI_Aint bytes = 0;
+      int unit = 0;
+      void* address = nullptr;
+      MPI_Win_shared_query(window_, member, &bytes, &unit, &address);
+      by_rank_[static_cast<std::size_t>(rank)] = static_cast<Board::Place*>(address);
+    }
+    MPI_Group_free(&machine);
+    MPI_Group_free(&world);
+    MPI_Barrier(machine_);  // nobody reads a place before it is made
+  }
+  SharedPlaces(const SharedPlaces&) = delete;
+  SharedPlaces& operator=(const SharedPlaces&) = delete;
+  ~SharedPlaces() {
+    MPI_Win_free(&window_);
+    MPI_Comm_free(&machine_);
+  }
+
+  const std::vector<Board::Place*>& by_rank() const { return by_rank_; }
+
+ private:
+  MPI_Comm machine_ = MPI_COMM_NULL;
+  MPI_Win window_ = MPI_WIN_NULL;
+  std::vector<Board::Place*> by_rank_;  // null on other machines
+};
+
+MPI_Comm group_of(int color, int rank) {
+  MPI_Comm group = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, color, rank, &group);
+  return group;
+}
+
+}  // namespace
+
+bool is_one_of_several_processes() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    if (const char* size = std::getenv(name); size != nullptr && std::atoi(size) > 1) return true;
+  }
+  return false;
+}
+
+Processes::Processes() {
+  int provided = MPI_THREAD_SINGLE;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  if (provided < MPI_THREAD_MULTIPLE) throw Error("this MPI cannot be called from several threads at once");
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+  MPI_Comm_size(MPI_COMM_WORLD, &size_);
+}
+
+Processes::~Processes() { MPI_Finalize(); }
+
+void Processes::run(const Mesh& mesh, double deadline_seconds, int exit_code, const RankBody& body) {
+  const Coordinate at = mesh.coordinate(rank_);
+  SharedPlaces places(size_);
+  Board board(places.by_rank());
+  board.hear(rank_);
+  std::vector<int> all(static_cast<std::size_t>(size_));
+  std::iota(all.begin(), all.end(), 0);
+  const auto watch = [&](const std::vector<int>& group) { return make_watch(board, rank_, group, deadline_seconds); };
+  MpiCommunicator world(group_of(0, rank_), watch(all));
+  MpiCommunicator dp(group_of(at.tp, rank_), watch(mesh.dp_group(rank_)));
+  MpiCommunicator tp(group_of(at.dp, rank_), watch(mesh.tp_group(rank_)));
+  const auto device = make_host_device();
+  Rank rank(rank_, at, *device, world, dp, tp, board);
+  try {
+    body(rank);
+    rank.settle();
+  } catch (const std::exception& error) {
+    // Nothing is taken down: that would wait for ranks that do not come.
+    fmt::print(stderr, "canzona: rank {}: {}\n", rank_, error.what());
+    std::fflush(stderr);
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    std::_Exit(exit_code);
+  }
+}
+
+}  // namespace canzona::optimized

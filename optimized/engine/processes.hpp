@@ -1,0 +1,36 @@
+// The ranks of a mesh as processes of one MPI job, one machine or many.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "optimized/engine/rank.hpp"
+
+namespace canzona::optimized {
+
+/// Whether this process was started as one of several, by mpirun or srun.
+bool is_one_of_several_processes();
+
+/// This process among those of its job. One at a time; MPI is left when it goes.
+class Processes {
+ public:
+  /// Throws Error where MPI cannot be called from several threads.
+  Processes();
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
+  ~Processes();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  /// Runs body(rank) for this process's rank of the mesh, which has as many ranks as there are processes. A rank that
+  /// throws, or waits for another beyond the deadline, says so on standard error, with where others stand, and ends the
+  /// job with `exit_code`.
+  void run(const Mesh& mesh, double deadline_seconds, int exit_code, const RankBody& body);
+
+ private:
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+}  // namespace canzona::optimized
