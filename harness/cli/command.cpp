@@ -44,6 +44,7 @@ int run_command(const std::vector<std::string>& arguments) {
   add_plan(app, chosen);
   add_verify(app, chosen);
   add_simulate(app, chosen);
+  add_run(app, chosen);
   add_reproduce(app, chosen);
 
   std::vector<std::string> names;

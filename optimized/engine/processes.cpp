@@ -1,6 +1,7 @@
 #include "optimized/engine/processes.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <mpi.h>
 
 #include <cstdio>
@@ -70,24 +71,32 @@ bool is_one_of_several_processes() {
   return false;
 }
 
-Processes::Processes() {
+Processes::Processes(double deadline_seconds) : deadline_seconds_(deadline_seconds) {
   int provided = MPI_THREAD_SINGLE;
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
   if (provided < MPI_THREAD_MULTIPLE) throw Error("this MPI cannot be called from several threads at once");
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  const auto describe = [](const std::vector<int>& missing) {
+    return fmt::format("rank {} before the start", fmt::join(missing, ", "));
+  };
+  start_ = std::make_unique<MpiCommunicator>(group_of(0, rank_),
+                                             Watch{.deadline_seconds = deadline_seconds, .describe = describe});
 }
 
-Processes::~Processes() { MPI_Finalize(); }
+Processes::~Processes() {
+  start_.reset();
+  MPI_Finalize();
+}
 
-void Processes::run(const Mesh& mesh, double deadline_seconds, int exit_code, const RankBody& body) {
+void Processes::run(const Mesh& mesh, int exit_code, const RankBody& body) {
   const Coordinate at = mesh.coordinate(rank_);
   SharedPlaces places(size_);
   Board board(places.by_rank());
   board.hear(rank_);
   std::vector<int> all(static_cast<std::size_t>(size_));
   std::iota(all.begin(), all.end(), 0);
-  const auto watch = [&](const std::vector<int>& group) { return make_watch(board, rank_, group, deadline_seconds); };
+  const auto watch = [&](const std::vector<int>& group) { return make_watch(board, rank_, group, deadline_seconds_); };
   MpiCommunicator world(group_of(0, rank_), watch(all));
   MpiCommunicator dp(group_of(at.tp, rank_), watch(mesh.dp_group(rank_)));
   MpiCommunicator tp(group_of(at.dp, rank_), watch(mesh.tp_group(rank_)));

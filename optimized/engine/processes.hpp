@@ -14,8 +14,9 @@ bool is_one_of_several_processes();
 /// This process among those of its job. One at a time; MPI is left when it goes.
 class Processes {
  public:
-  /// Throws Error where MPI cannot be called from several threads.
-  Processes();
+  /// Whoever waits for another process beyond the deadline gives up. Throws Error where MPI cannot be called from
+  /// several threads.
+  explicit Processes(double deadline_seconds);
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
   ~Processes();
@@ -23,14 +24,19 @@ class Processes {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
+  /// Every process's text, by rank.
+  std::vector<std::string> all_gather(const std::string& own) { return start_->all_gather(own); }
+
   /// Runs body(rank) for this process's rank of the mesh, which has as many ranks as there are processes. A rank that
   /// throws, or waits for another beyond the deadline, says so on standard error, with where others stand, and ends the
   /// job with `exit_code`.
-  void run(const Mesh& mesh, double deadline_seconds, int exit_code, const RankBody& body);
+  void run(const Mesh& mesh, int exit_code, const RankBody& body);
 
  private:
+  double deadline_seconds_;
   int rank_ = 0;
   int size_ = 1;
+  std::unique_ptr<HostCommunicator> start_;  // for what has to be agreed before there is a mesh
 };
 
 }  // namespace canzona::optimized

@@ -282,23 +282,24 @@ std::unique_ptr<Collective> HostCommunicator::all_reduce(ExactSum* sum) {
   return std::make_unique<SumExactly>(*this, sum);
 }
 
-std::vector<std::string> HostCommunicator::all_gather(const std::string& own) {
+std::vector<std::string> HostCommunicator::gather(const std::string& own, bool to_all) {
+  const int receivers = to_all ? size() : 1;
+  const bool receives = rank() < receivers;
   auto length = static_cast<std::int64_t>(own.size());
-  std::vector<std::int64_t> lengths(static_cast<std::size_t>(size()));
+  std::vector<std::int64_t> lengths(static_cast<std::size_t>(receives ? size() : 0));
   Transfer of_lengths(size());
-  for (int member = 0; member < size(); ++member) {
+  for (int member = 0; member < receivers; ++member)
     of_lengths.add_send(member, DevicePointer<std::int64_t>(&length), 1);
-    of_lengths.add_receive(member, DevicePointer<std::int64_t>(&lengths[static_cast<std::size_t>(member)]), 1);
-  }
+  for (std::size_t member = 0; member < lengths.size(); ++member)
+    of_lengths.add_receive(static_cast<int>(member), DevicePointer<std::int64_t>(&lengths[member]), 1);
   exchange(of_lengths);
   std::vector<std::string> texts;
   for (const std::int64_t each : lengths) texts.emplace_back(static_cast<std::size_t>(each), '\0');
   Transfer of_texts(size());
-  for (int member = 0; member < size(); ++member) {
-    std::string& text = texts[static_cast<std::size_t>(member)];
+  for (int member = 0; member < receivers; ++member)
     of_texts.add_send(member, DevicePointer<const char>(own.data()), length);
-    of_texts.add_receive(member, DevicePointer<char>(text.data()), static_cast<std::int64_t>(text.size()));
-  }
+  for (std::size_t member = 0; member < texts.size(); ++member)
+    of_texts.add_receive(static_cast<int>(member), DevicePointer<char>(texts[member].data()), lengths[member]);
   exchange(of_texts);
   return texts;
 }

@@ -25,8 +25,12 @@ class HostCommunicator : public Communicator {
   /// not come within the deadline, or sends another number of bytes.
   virtual void exchange(const Transfer& transfer) = 0;
 
-  /// Every member's text, by member; from the caller's thread.
-  std::vector<std::string> all_gather(const std::string& own);
+  /// Every member's text, by member: on all members, or on the first alone (nothing on others). On the caller's thread.
+  std::vector<std::string> all_gather(const std::string& own) { return gather(own, true); }
+  std::vector<std::string> gather(const std::string& own) { return gather(own, false); }
+
+ private:
+  std::vector<std::string> gather(const std::string& own, bool to_all);
 };
 
 }  // namespace canzona::optimized

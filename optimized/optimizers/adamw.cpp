@@ -54,6 +54,7 @@ const EngineOptimizerRegistration registration{EngineOptimizer{
     .name = "adamw",
     .order = 10,
     .prepare = [](const Preparation& own) { return std::make_unique<AdamW>(own); },
+    .amplification = [](const Options&) { return 0.0; },
 }};
 
 }  // namespace

@@ -140,12 +140,21 @@ void Muon::scale(Stream& stream, DevicePointer<const float> stack, DevicePointer
   launch(stream, count_ * shape_.numel(), Scale{scale_, stack.raw(), update.raw()});
 }
 
+double newton_schulz_amplification(const Options& options) {
+  double product = 1;
+  for (const auto& [a, b, c] :
+       reference::newton_schulz_coefficients(options.text("coefficients"), options.integer("ns_steps")))
+    product *= std::abs(a);
+  return product;
+}
+
 namespace {
 
 const EngineOptimizerRegistration registration{EngineOptimizer{
     .name = "muon",
     .order = 0,
     .prepare = [](const Preparation& own) { return std::make_unique<Muon>(own); },
+    .amplification = newton_schulz_amplification,
 }};
 
 }  // namespace

@@ -40,4 +40,7 @@ class Muon : public MatrixOptimizer {
   Buffer momentum_;
 };
 
+/// ∏ aᵢ: directions near zero grow by that, and so does rounding in them.
+double newton_schulz_amplification(const Options& options);
+
 }  // namespace canzona::optimized

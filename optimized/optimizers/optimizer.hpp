@@ -67,6 +67,8 @@ struct EngineOptimizer {
   int order = 0;
   std::vector<std::string> variants = {};  ///< ways to compute the same, the usual one first; none: there is one way
   std::function<std::unique_ptr<MatrixOptimizer>(const Preparation&)> prepare;
+  /// ‖ΔU‖/‖U‖ ÷ ε that rounding may reach, where that is known in closed form; 0: the same expressions, the same bits.
+  std::function<double(const Options&)> amplification = {};
 };
 
 using EngineOptimizers = Registry<EngineOptimizer>;

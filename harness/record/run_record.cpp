@@ -1,0 +1,99 @@
+#include "harness/record/run_record.hpp"
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "harness/record/provenance.hpp"
+#include "reference/model/split.hpp"
+
+namespace canzona::harness {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json spread_json(const std::vector<double>& samples) {
+  const Spread spread = spread_of(samples);
+  return {{"median", spread.median}, {"low", spread.low}, {"high", spread.high}, {"samples", samples}};
+}
+
+/// values(timeline, iteration) for every measured iteration.
+template <class Values>
+std::vector<double> sampled(const StrategyRun& run, const Values& values) {
+  std::vector<double> samples;
+  for (const Timeline& turn : run.turns) {
+    for (std::size_t iteration = 1; iteration < turn.steps.front().size(); ++iteration)
+      samples.push_back(values(turn, static_cast<int>(iteration)));
+  }
+  return samples;
+}
+
+ordered_json result_of(const Point& point, const StrategyRun& run) {
+  const Plan& plan = run.workload.plan;
+  ordered_json json;
+  json["strategy"] = point.request.strategy;
+  json["optimizer"] = point.request.optimizer;
+  json["kind"] = "measured";
+  if (run.check) {
+    json["check"] = {{"worst_error", run.check->worst_error},
+                     {"bound", run.check->bound},
+                     {"passed", run.check->passed},
+                     {"parameter", run.check->parameter},
+                     {"rank", run.check->rank},
+                     {"bound_is", run.check->is_measured ? "response to disturbed gradients" : "derived"}};
+  }
+  const std::pair<const char*, double StepLatency::*> latencies[] = {
+      {"forward_backward", &StepLatency::forward_backward},
+      {"optimizer_step", &StepLatency::optimizer_step},
+      {"iteration", &StepLatency::iteration}};
+  for (const auto& [name, member] : latencies) {
+    json["seconds"][name] = spread_json(sampled(run, [&plan, part = member](const Timeline& turn, int iteration) {
+      return step_latency(turn, plan, iteration).*part;
+    }));
+  }
+  for (const NamedPhase& phase : named_phases()) {
+    json["phases"][phase.name] = spread_json(sampled(
+        run, [&](const Timeline& turn, int iteration) { return phases_of(turn, plan, iteration).*phase.seconds; }));
+  }
+  for (const Collective collective : kCollectives) {
+    const auto& sent = run.traffic.sent(collective);
+    const auto each = static_cast<double>(run.iterations);
+    json["bytes_sent"][std::string(name_of(collective))] = {
+        {"busiest", static_cast<double>(run.traffic.busiest(collective)) / each},
+        {"mean", std::accumulate(sent.begin(), sent.end(), 0.0) / static_cast<double>(sent.size()) / each}};
+  }
+  json["orthogonalizations"] = run.matrix_steps;
+  json["iterations"] = run.iterations;
+  json["skipped"] = run.skipped;
+  json["failed_refreshes"] = run.failed_refreshes;
+  return json;
+}
+
+}  // namespace
+
+ordered_json run_record(const RunRequest& request, const std::vector<StrategyRun>& runs, const std::string& ranks_are) {
+  const Point& first = request.points.front();
+  const Workload& workload = runs.front().workload;
+  const Interleaving turns = interleaving_of(request, workload.cost.refresh_period());
+  ordered_json json;
+  json["provenance"] = provenance("host");
+  json["backend"] = "host";
+  json["model"] = workload.model.name;
+  json["mesh"] = {{"dp", workload.mesh.dp}, {"tp", workload.mesh.tp}, {"pp", workload.mesh.pp}};
+  json["settings"] = {{"ranks_are", ranks_are},
+                      {"tokens", request.engine.tokens},
+                      {"gradient_dtype", name_of(request.engine.gradient)},
+                      {"overlap", request.engine.overlap},
+                      {"batch", workload.training.batch},
+                      {"micro_batches", workload.training.micro_batches},
+                      {"clip_norm", workload.training.clip_norm},
+                      {"split", name_of(first.request.split)},
+                      {"seed", request.seed},
+                      {"turns", {{"warmup", turns.warmup}, {"measured", turns.count}, {"iterations", turns.measured}}},
+                      {"optimizer", workload.optimizer_options.values()}};
+  json["results"] = ordered_json::array();
+  for (std::size_t index = 0; index < runs.size(); ++index)
+    json["results"].push_back(result_of(request.points[index], runs[index]));
+  return json;
+}
+
+}  // namespace canzona::harness

@@ -1,0 +1,19 @@
+// The record of a run on real ranks.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "harness/run/run.hpp"
+
+namespace canzona::harness {
+
+/// One record of kind "measured" of all strategies of a launch. Keys: provenance, backend, model, mesh, settings,
+/// results [{strategy, optimizer, kind, check {worst_error, bound, passed, parameter, rank, bound_is}, seconds
+/// {forward_backward, optimizer_step, iteration: {median, low, high, samples}}, phases {name: the same}, bytes_sent
+/// {collective: {busiest, mean}} an iteration, orthogonalizations (matrices × steps on all ranks), iterations, skipped,
+/// failed_refreshes}]. low and high are quartiles.
+nlohmann::ordered_json run_record(const RunRequest& request, const std::vector<StrategyRun>& runs,
+                                  const std::string& ranks_are);
+
+}  // namespace canzona::harness

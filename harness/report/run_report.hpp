@@ -1,0 +1,13 @@
+// Run records as tables.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "harness/report/table.hpp"
+
+namespace canzona::harness {
+
+/// A row a strategy: medians in ms, step and iteration over the first strategy's, and what the check found.
+Table run_table(const nlohmann::ordered_json& record);
+
+}  // namespace canzona::harness

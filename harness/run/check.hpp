@@ -1,0 +1,46 @@
+// What the engine's ranks hold, against the reference's dense step in fp32.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reference/executor/dense.hpp"
+#include "reference/strategies/workload.hpp"
+
+namespace canzona::harness {
+
+/// ‖W − W_dense‖ of a parameter, relative to the length of the way that one device moved it, Σ‖W_t − W_{t−1}‖; the
+/// parameter whose error is largest in comparison with its bound.
+struct Check {
+  double worst_error = 0;
+  double bound = 0;
+  bool passed = false;
+  std::string parameter;
+  int rank = 0;              ///< that holds it
+  bool is_measured = false;  ///< the bound comes from runs with disturbed gradients, not from a closed form
+};
+
+/// Dense runs of one request, kept for all strategies that equal them.
+class DenseChecks {
+ public:
+  DenseChecks(reference::Objective<float> objective, DType gradient, std::int64_t iterations)
+      : objective_(std::move(objective)), gradient_(gradient), iterations_(iterations) {}
+
+  /// `weights` by rank, flat as the workload's buffer.
+  Check check(const Workload& workload, const std::vector<std::vector<float>>& weights);
+
+ private:
+  struct Dense;
+  const Dense& dense_of(const Workload& workload);
+  Dense run(const Workload& workload, const reference::Objective<float>& objective) const;
+
+  reference::Objective<float> objective_;
+  DType gradient_;
+  std::int64_t iterations_;
+  std::map<std::vector<std::vector<std::int64_t>>, std::shared_ptr<Dense>> runs_;  // by turns
+};
+
+}  // namespace canzona::harness

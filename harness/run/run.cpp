@@ -1,0 +1,148 @@
+#include "harness/run/run.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace canzona::harness {
+namespace {
+
+using nlohmann::json;
+using optimized::Engine;
+using optimized::Rank;
+
+/// Gradients recur so soon: enough for a stale one to be seen, few enough to be drawn beforehand.
+constexpr std::int64_t kGradientPeriod = 2;
+
+reference::Objective<float> objective_of(const RunRequest& request) {
+  reference::Objective<float> objective(request.seed);
+  objective.recur(kGradientPeriod);
+  return objective;
+}
+
+/// What a rank tells of one strategy.
+json report_of(const Engine& engine, const json& turns, std::int64_t numel, bool with_weights) {
+  json report;
+  report["turns"] = turns;
+  report["steps"] = engine.steps();
+  report["matrix_steps"] = engine.matrix_steps();
+  report["failed_refreshes"] = engine.failed_refreshes();
+  for (const Collective collective : kCollectives)
+    report["sent"].push_back(engine.traffic().sent(collective)[static_cast<std::size_t>(engine.schedule().rank)]);
+  if (with_weights) {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(engine.weights().raw());
+    report["weights"] = json::binary({bytes, bytes + numel * static_cast<std::int64_t>(sizeof(float))});
+  }
+  return report;
+}
+
+/// [[begin, end], …] by step, for each iteration of a turn.
+json turn_of(const Engine& engine, std::int64_t iterations) {
+  json turn = json::array();
+  for (std::int64_t iteration = engine.iterations() - iterations; iteration < engine.iterations(); ++iteration) {
+    std::vector<double> flat;
+    for (const optimized::StepTime& step : engine.times(iteration)) {
+      flat.push_back(step.begin);
+      flat.push_back(step.end);
+    }
+    turn.push_back(std::move(flat));
+  }
+  return turn;
+}
+
+std::vector<optimized::StepTime> step_times(const json& flat) {
+  std::vector<optimized::StepTime> times;
+  for (std::size_t step = 0; step + 1 < flat.size(); step += 2) times.push_back({flat[step], flat[step + 1]});
+  return times;
+}
+
+/// One strategy's results from what its ranks tell.
+StrategyRun assemble(const Workload& workload, const std::vector<json>& reports, std::int64_t iterations) {
+  StrategyRun run{.workload = workload, .turns = {}, .traffic = Traffic(workload.mesh.ranks()), .check = {}};
+  for (std::size_t turn = 0; turn < reports.front()["turns"].size(); ++turn) {
+    MeasuredTimes times;
+    for (const json& report : reports) {
+      auto& of_rank = times.emplace_back();
+      for (const json& iteration : report["turns"][turn]) of_rank.push_back(step_times(iteration));
+    }
+    run.turns.push_back(measured_timeline(workload, times));
+  }
+  run.iterations = iterations;
+  run.skipped = iterations - reports.front()["steps"].get<std::int64_t>();
+  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
+    run.matrix_steps += reports[rank]["matrix_steps"].get<std::int64_t>();
+    run.failed_refreshes += reports[rank]["failed_refreshes"].get<std::int64_t>();
+    for (std::size_t index = 0; index < kCollectives.size(); ++index)
+      run.traffic.add(kCollectives[index], static_cast<int>(rank), reports[rank]["sent"][index].get<std::int64_t>());
+  }
+  return run;
+}
+
+std::vector<std::vector<float>> weights_in(const std::vector<json>& reports) {
+  std::vector<std::vector<float>> weights;
+  for (const json& report : reports) {
+    const auto& bytes = report["weights"].get_binary();
+    auto& of_rank = weights.emplace_back(bytes.size() / sizeof(float));
+    std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::uint8_t*>(of_rank.data()));
+  }
+  return weights;
+}
+
+}  // namespace
+
+Interleaving interleaving_of(const RunRequest& request, std::int64_t refresh_period) {
+  Interleaving turns;
+  turns.measured = std::min(refresh_period, request.steps);
+  turns.count = (request.steps + turns.measured - 1) / turns.measured;
+  turns.warmup = request.warmup;
+  return turns;
+}
+
+std::vector<Workload> workloads_of(const RunRequest& request) {
+  std::vector<Workload> workloads;
+  for (const Point& point : request.points) workloads.push_back(make_workload(point.request));
+  return workloads;
+}
+
+std::vector<StrategyRun> run_rank(Rank& rank, const RunRequest& request, const std::vector<Workload>& workloads,
+                                  const std::function<void()>& advance, const std::function<bool()>& interrupted) {
+  const reference::Objective<float> objective = objective_of(request);
+  const Interleaving turns = interleaving_of(request, workloads.front().cost.refresh_period());
+  optimized::EngineSettings settings = request.engine;
+  settings.kept_iterations = static_cast<std::size_t>(1 + turns.measured);
+  std::vector<Engine*> engines;
+  std::vector<json> measured;
+  for (const Workload& workload : workloads) {
+    engines.push_back(&rank.make<Engine>(workload, rank, objective, settings));
+    measured.push_back(json::array());
+  }
+  for (std::int64_t turn = 0; turn < turns.warmup + turns.count; ++turn) {
+    const auto stops = rank.world.all_gather(interrupted() ? "stop" : "");
+    if (std::count(stops.begin(), stops.end(), "stop") > 0) break;
+    for (std::size_t index = 0; index < engines.size(); ++index) {
+      rank.world.all_gather("");  // all begin together
+      for (std::int64_t iteration = 0; iteration <= turns.measured; ++iteration) engines[index]->iterate();
+      engines[index]->finish();
+      if (turn >= turns.warmup) measured[index].push_back(turn_of(*engines[index], 1 + turns.measured));
+      if (rank.index == 0) advance();
+    }
+  }
+  DenseChecks dense(objective, settings.gradient, engines.front()->iterations());
+  std::vector<std::vector<json>> reports;
+  for (std::size_t index = 0; index < engines.size(); ++index) {
+    const json own = report_of(*engines[index], measured[index], workloads[index].buffer.numel(), request.check);
+    const std::vector<std::uint8_t> bytes = json::to_cbor(own);
+    auto& of_strategy = reports.emplace_back();
+    for (const std::string& text : rank.world.gather(std::string(bytes.begin(), bytes.end())))
+      of_strategy.push_back(json::from_cbor(text));
+  }
+  if (rank.index != 0) return {};
+  // From here on rank 0 is alone: nobody waits for what takes long.
+  std::vector<StrategyRun> runs;
+  for (std::size_t index = 0; index < engines.size(); ++index) {
+    runs.push_back(assemble(workloads[index], reports[index], engines[index]->iterations()));
+    if (request.check) runs.back().check = dense.check(workloads[index], weights_in(reports[index]));
+  }
+  return runs;
+}
+
+}  // namespace canzona::harness
