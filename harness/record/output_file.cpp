@@ -40,6 +40,7 @@ OutputFile::OutputFile(fs::path path, const std::string& option) : path_(std::mo
     temporary_.clear();
     reject(option_, path_, reason);
   }
+  fs::remove(temporary_, error);  // a process that is killed leaves nothing behind
 }
 
 OutputFile::~OutputFile() {

@@ -33,6 +33,9 @@ class Device {
   virtual LinearAlgebra& linear_algebra() = 0;
   /// Between host and device, or within it; asynchronous on the stream.
   virtual void copy(Stream& stream, const void* from, void* to, std::size_t bytes) = 0;
+  /// A rectangle of rows of `width` elements that stand so many elements apart, within the device.
+  virtual void copy(Stream& stream, DevicePointer<const float> from, std::int64_t from_pitch, DevicePointer<float> to,
+                    std::int64_t to_pitch, std::int64_t width, std::int64_t rows) = 0;
 
  private:
   virtual Buffer make_buffer(std::size_t bytes) = 0;

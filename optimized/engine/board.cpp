@@ -1,6 +1,7 @@
 #include "optimized/engine/board.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -86,14 +87,15 @@ std::vector<int> Board::silent(double seconds) const {
 
 Watch make_watch(Board& board, int rank, const std::vector<int>& group, double deadline_seconds) {
   const auto describe = [&board, group, deadline_seconds](const std::vector<int>& missing) {
-    std::string text;
-    for (const int member : missing)
-      text += fmt::format("{}{}", text.empty() ? "" : "; ", board.describe(group[static_cast<std::size_t>(member)]));
+    std::vector<std::string> waited_for, silent;
+    for (const int member : missing) waited_for.push_back(board.describe(group[static_cast<std::size_t>(member)]));
     // Those who wait say that they live: who has been silent for most of the deadline holds up all.
-    std::string silent;
-    for (const int other : board.silent(0.75 * deadline_seconds))
-      silent += fmt::format("{}{}", silent.empty() ? "" : "; ", board.describe(other));
-    return silent.empty() ? text : fmt::format("{} (silent: {})", text, silent);
+    for (const int other : board.silent(0.75 * deadline_seconds)) {
+      std::string text = board.describe(other);
+      if (std::count(waited_for.begin(), waited_for.end(), text) == 0) silent.push_back(std::move(text));
+    }
+    const std::string text = fmt::format("{}", fmt::join(waited_for, "; "));
+    return silent.empty() ? text : fmt::format("{} (silent: {})", text, fmt::join(silent, "; "));
   };
   return {deadline_seconds, [&board, rank] { board.hear(rank); }, describe};
 }

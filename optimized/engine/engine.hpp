@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "optimized/engine/assembly.hpp"
 #include "optimized/engine/rank.hpp"
 #include "optimized/optimizers/optimizer.hpp"
 #include "reference/executor/dense.hpp"
@@ -60,7 +61,9 @@ class Engine {
   /// Blocks of one parameter that have one shape, updated as a stack.
   struct BlockStack {
     std::unique_ptr<MatrixOptimizer> optimizer;
-    std::vector<const canzona::Block*> blocks;
+    std::int64_t count = 0;
+    std::vector<Rectangle> rectangles;
+    bool is_in_place = false;  ///< it stands among the shards as the optimizer needs it
   };
   /// A run of elements of one elementwise parameter that this rank owns.
   struct OwnedElements {
@@ -74,7 +77,10 @@ class Engine {
   void prepare_dp_collectives();
   void prepare_micro_group(int index);
   void prepare_optimizers();
+  void prepare_stacks();
   bool computes(const HostedMatrix& member) const;
+  /// A TP group of one: its shards are whole matrices, which nobody has to send.
+  bool is_whole() const { return workload_.mesh.tp == 1; }
   bool redundant() const { return workload_.plan.matrix_update == MatrixUpdate::redundant; }
   const Parameter& parameter(int index) const { return workload_.model.parameters[index]; }
   DevicePointer<float> slot(const Buffer& buffer, int parameter) const;
@@ -82,14 +88,15 @@ class Engine {
   Stream& on(canzona::Stream stream) { return *streams_[static_cast<std::size_t>(stream)]; }
   void enqueue(int index);
   void perform(const Action& action);
-  void communicate(Collective& collective, canzona::Collective kind, Stream& stream);
+  void communicate(Collective* collective, canzona::Collective kind, Stream& stream);
   void backward(const Backward& step);
   void train(int layer, int products);
   void differentiate(const Slot& slot, const Backward& step);
   void agree(bool over_tp);
   ExactSum own_squares() const;
   void update(int parameter);
-  void copy_stack(Stream& stream, const Parameter& parameter, const BlockStack& stack, bool back);
+  DevicePointer<float> shards_of(int parameter) const;
+  DevicePointer<float> updates_of(int parameter) const;
   void update_elements(int bucket);
   void apply(int parameter);
 
@@ -108,7 +115,7 @@ class Engine {
   Buffer activations_, products_;
   // Micro-groups alternate between two halves: a gather fills one while the group before is computed.
   Buffer gathered_[2], updates_[2];
-  Buffer whole_, stack_gradient_, stack_update_, element_update_;
+  Buffer stack_gradient_, stack_update_, element_update_;
   std::map<int, std::int64_t> staged_;  // by parameter: where its shards or its update begin in their half
   std::map<int, int> group_of_;         // by parameter: its micro-group
   std::vector<std::unique_ptr<Collective>> reductions_, parameter_gathers_;  // by bucket

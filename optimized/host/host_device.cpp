@@ -115,6 +115,13 @@ class HostDevice final : public Device {
   void copy(Stream& stream, const void* from, void* to, std::size_t bytes) override {
     stream.run([=] { std::memcpy(to, from, bytes); });
   }
+  void copy(Stream& stream, DevicePointer<const float> from, std::int64_t from_pitch, DevicePointer<float> to,
+            std::int64_t to_pitch, std::int64_t width, std::int64_t rows) override {
+    stream.run([=] {
+      for (std::int64_t row = 0; row < rows; ++row)
+        std::copy_n((from + row * from_pitch).raw(), width, (to + row * to_pitch).raw());
+    });
+  }
 
  private:
   Buffer make_buffer(std::size_t bytes) override {

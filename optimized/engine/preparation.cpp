@@ -1,0 +1,217 @@
+// Everything that an engine takes and prepares before its first iteration.
+#include <algorithm>
+
+#include "optimized/engine/engine.hpp"
+#include "reference/core/error.hpp"
+#include "reference/model/shard.hpp"
+
+namespace canzona::optimized {
+
+Engine::Engine(const Workload& workload, Rank& rank, const reference::Objective<float>& objective,
+               const EngineSettings& settings)
+    : workload_(workload),
+      rank_(rank),
+      at_(rank.at),
+      device_(rank.device),
+      objective_(objective),
+      settings_(settings),
+      rules_(reference::make_optimizers<float>(workload, DType::fp32)),
+      schedule_(
+          make_schedule(workload.plan, workload.model, workload.buffer, rank.index, workload.training.micro_batches)),
+      workspace_(device_),
+      events_(settings.kept_iterations),
+      traffic_(workload.mesh.ranks()) {
+  if (objective.period() < 1) throw Error("the engine draws its noise beforehand: the objective has to recur");
+  if (settings.kept_iterations < 2) throw Error("an iteration waits for steps of the one before: two have to be kept");
+  for (auto& stream : streams_) stream = device_.make_stream();
+  for (auto& iteration : events_) {
+    for (std::size_t step = 0; step < schedule_.steps.size(); ++step)
+      iteration.push_back({device_.make_event(), device_.make_event()});
+  }
+  for (int layer = 0; layer <= workload.model.layers + 1; ++layer) products_of_layer_.push_back(products_of(layer));
+  take_memory();
+  draw_noise();
+  prepare_dp_collectives();
+  for (int group = 0; group < static_cast<int>(workload.plan.groups_of(at_.dp).size()); ++group)
+    prepare_micro_group(group);
+  prepare_optimizers();
+}
+
+void Engine::take_memory() {
+  const std::int64_t numel = workload_.buffer.numel();
+  for (Buffer* buffer : {&weights_, &gradient_, &master_}) *buffer = device_.allocate_elements<float>(numel);
+  std::int64_t widest = 0, largest = 0, product = 0;
+  for (const Slot& own : workload_.buffer.slots) {
+    const Parameter& parameter = this->parameter(own.parameter);
+    std::vector<float> initial(static_cast<std::size_t>(own.elements.size()));
+    for_each_element(parameter, workload_.mesh.tp, at_.tp, 0, [&](std::int64_t whole, std::int64_t position) {
+      initial[static_cast<std::size_t>(position)] = objective_.initial_weight(own.parameter, whole);
+    });
+    for (const Buffer* buffer : {&weights_, &master_})
+      device_.copy(*streams_[0], initial.data(), slot(*buffer, own.parameter).raw(), initial.size() * sizeof(float));
+    streams_[0]->synchronize();
+    largest = std::max(largest, own.elements.size());
+  }
+  for (const auto& parameters : products_of_layer_) {
+    for (const int index : parameters) {
+      const Shape shard = shard_shape(parameter(index), workload_.mesh.tp);
+      widest = std::max({widest, shard.rows, shard.cols});
+      product = std::max(product, shard.numel());
+    }
+  }
+  activations_ = device_.allocate_elements<float>(settings_.tokens * widest);
+  products_ = device_.allocate_elements<float>(std::max(settings_.tokens * widest, product));
+  element_update_ = device_.allocate_elements<float>(largest);
+
+  std::int64_t staging = 0;
+  for (const MicroGroup& group : workload_.plan.groups_of(at_.dp)) {
+    std::int64_t begin = 0;
+    for (const HostedMatrix& member : group.members) {
+      if (!computes(member)) continue;
+      staged_[member.parameter] = begin;
+      begin += parameter(member.parameter).shape.numel();
+    }
+    staging = std::max(staging, begin);
+  }
+  for (const int half : {0, 1}) {
+    if (!is_whole()) gathered_[half] = device_.allocate_elements<float>(staging);
+    updates_[half] = device_.allocate_elements<float>(staging);
+  }
+}
+
+void Engine::draw_noise() {
+  const std::int64_t samples = workload_.training.batch;
+  std::vector<float> drawn(static_cast<std::size_t>(workload_.buffer.numel()));
+  for (std::int64_t iteration = 0; iteration < objective_.period(); ++iteration) {
+    for (std::int64_t sample = 0; sample < samples; ++sample) {
+      for (const Slot& own : workload_.buffer.slots) {
+        for_each_element(parameter(own.parameter), workload_.mesh.tp, at_.tp, own.elements.begin,
+                         [&](std::int64_t whole, std::int64_t position) {
+                           drawn[static_cast<std::size_t>(position)] =
+                               objective_.noise(iteration, at_.dp, own.parameter, sample, whole);
+                         });
+      }
+      Buffer& buffer = noise_.emplace_back(device_.allocate_elements<float>(workload_.buffer.numel()));
+      device_.copy(*streams_[0], drawn.data(), buffer.as<float>().raw(), drawn.size() * sizeof(float));
+      streams_[0]->synchronize();
+    }
+  }
+}
+
+/// The weights that a layer multiplies activations by: its matrices; of the last layer the output's, which may be the
+/// embedding's.
+std::vector<int> Engine::products_of(int layer) const {
+  std::vector<int> parameters;
+  const Model& model = workload_.model;
+  for (int index = 0; index < static_cast<int>(model.parameters.size()); ++index) {
+    const Parameter& own = model.parameters[index];
+    if (own.layer == layer && layer > 0 && own.shape.shorter() > 1) parameters.push_back(index);
+  }
+  const bool is_output = layer == model.layers + 1;
+  for (int index = 0; is_output && parameters.empty() && index < static_cast<int>(model.parameters.size()); ++index) {
+    if (model.parameters[index].layer == 0 && model.parameters[index].shape.shorter() > 1) parameters.push_back(index);
+  }
+  return parameters;
+}
+
+void Engine::prepare_dp_collectives() {
+  const Plan& plan = workload_.plan;
+  for (std::size_t index = 0; index < workload_.buffer.buckets.size(); ++index) {
+    Shares shares;
+    for (int dp_rank = 0; dp_rank < plan.mesh.dp; ++dp_rank)
+      shares.push_back(owned_ranges(plan, workload_.buffer, static_cast<int>(index), dp_rank));
+    const bool all = plan.gradient_reduction == GradientReduction::all_reduce;
+    const DevicePointer<float> gradient = gradient_.as<float>();
+    if (plan.mesh.dp == 1 && settings_.gradient == DType::fp32) {
+      reductions_.push_back(nullptr);  // its average is what it is
+      parameter_gathers_.push_back(nullptr);
+      continue;
+    }
+    reductions_.push_back(
+        all ? rank_.dp.all_reduce(device_, gradient, workload_.buffer.buckets[index].elements, settings_.gradient)
+            : rank_.dp.reduce_scatter(device_, gradient, shares, settings_.gradient));
+    const bool gathers = plan.parameter_gather != ParameterGather::none;
+    parameter_gathers_.push_back(gathers ? rank_.dp.all_gather(device_, weights_.as<float>(), shares, DType::fp32)
+                                         : nullptr);
+  }
+  sums_[0] = rank_.dp.all_reduce(&squares_);
+  sums_[1] = rank_.tp.all_reduce(&squares_);
+}
+
+/// Shards go to whoever computes, one after another in the order of ranks; updates come back into the gradient's place,
+/// which is free by then.
+void Engine::prepare_micro_group(int index) {
+  const int tp = workload_.mesh.tp;
+  Transfer gather(tp), scatter(tp);
+  for (const HostedMatrix& member : workload_.plan.groups_of(at_.dp)[index].members) {
+    group_of_[member.parameter] = index;
+    if (is_whole()) continue;
+    const DevicePointer<float> own = slot(gradient_, member.parameter);
+    const std::int64_t count = workload_.buffer.slot_of(member.parameter).elements.size();
+    for (int other = 0; other < tp; ++other) {
+      if (redundant() || other == member.host) gather.add_send(other, own, count);
+      if (computes(member)) {
+        const std::int64_t place = staged_.at(member.parameter) + other * count;
+        gather.add_receive(other, gathered_[index % 2].as<float>() + place, count);
+        scatter.add_send(other, updates_[index % 2].as<float>() + place, count);
+      }
+      if (other == member.host) scatter.add_receive(other, own, count);
+    }
+  }
+  gathers_.push_back(is_whole() ? nullptr : rank_.tp.all_to_all(std::move(gather)));
+  scatters_.push_back(is_whole() || redundant() ? nullptr : rank_.tp.all_to_all(std::move(scatter)));
+}
+
+void Engine::prepare_optimizers() {
+  const bool whole = workload_.optimizer->needs_whole_matrix;
+  const std::string elementwise = whole ? "adamw" : workload_.optimizer->name;
+  const auto& description = reference::Optimizers::instance().find(elementwise);
+  element_options_ = whole ? Options(description.options, {}, elementwise) : workload_.optimizer_options;
+  const EngineOptimizer& of_elements = EngineOptimizers::instance().find(elementwise);
+  for (std::size_t index = 0; index < workload_.buffer.buckets.size(); ++index) {
+    auto& list = elements_.emplace_back();
+    const Bucket& bucket = workload_.buffer.buckets[index];
+    for (int place = bucket.first_slot; place < bucket.end_slot; ++place) {
+      const Slot& own = workload_.buffer.slots[place];
+      if (parameter(own.parameter).routing != Routing::elementwise) continue;
+      for (const Range& range : owned_ranges(workload_.plan, workload_.buffer, static_cast<int>(index), at_.dp)) {
+        const Range mine = intersection(range, own.elements);
+        if (!mine.empty())
+          list.push_back({mine, of_elements.prepare({element_options_, device_, workspace_, {1, mine.size()}, {0}})});
+      }
+    }
+  }
+  if (whole) prepare_stacks();
+}
+
+void Engine::prepare_stacks() {
+  const EngineOptimizer& of_matrix = EngineOptimizers::instance().find(workload_.optimizer->name);
+  std::int64_t largest = 0;
+  for (const auto& [index, place] : staged_) {
+    const Parameter& parameter = this->parameter(index);
+    std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::size_t>> by_shape;
+    for (std::size_t block = 0; block < parameter.blocks.size(); ++block) {
+      const Shape shape = parameter.block_shape(parameter.blocks[block]);
+      by_shape[{shape.rows, shape.cols}].push_back(block);
+    }
+    for (const auto& [sides, blocks] : by_shape) {
+      Preparation own{workload_.optimizer_options, device_, workspace_,
+                      {sides.first, sides.second}, {},      settings_.variant};
+      std::vector<const canzona::Block*> stacked;
+      for (const std::size_t block : blocks) {
+        own.turns.push_back(workload_.turns[static_cast<std::size_t>(index)][block]);
+        stacked.push_back(&parameter.blocks[block]);
+      }
+      BlockStack& stack = stacks_[index].emplace_back();
+      stack.optimizer = of_matrix.prepare(own);
+      stack.count = own.count();
+      stack.rectangles = rectangles_of(parameter, workload_.mesh.tp, stacked);
+      const Rectangle& first = stack.rectangles.front();
+      stack.is_in_place = stack.rectangles.size() == 1 && first.width == own.shape.cols;
+      largest = std::max(largest, own.count() * own.shape.numel());
+    }
+  }
+  for (Buffer* buffer : {&stack_gradient_, &stack_update_}) *buffer = device_.allocate_elements<float>(largest);
+}
+
+}  // namespace canzona::optimized
