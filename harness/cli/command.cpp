@@ -45,6 +45,7 @@ int run_command(const std::vector<std::string>& arguments) {
   add_verify(app, chosen);
   add_simulate(app, chosen);
   add_run(app, chosen);
+  add_calibrate(app, chosen);
   add_reproduce(app, chosen);
 
   std::vector<std::string> names;

@@ -9,7 +9,14 @@
 
 namespace canzona::harness {
 
-enum ExitCode { kSuccess = 0, kCheckFailed = 1, kBadInput = 2, kInternalError = 3, kRankFailed = 4, kInterrupted = 130 };
+enum ExitCode {
+  kSuccess = 0,
+  kCheckFailed = 1,
+  kBadInput = 2,
+  kInternalError = 3,
+  kRankFailed = 4,
+  kInterrupted = 130
+};
 
 /// Parses `arguments` (without the program's name) and runs the subcommand. Bad input ends in one line on standard
 /// error and kBadInput.
@@ -19,6 +26,7 @@ int run_command(const std::vector<std::string>& arguments);
 using Runner = std::function<int()>;
 void add_list(CLI::App& app, Runner& chosen);
 void add_plan(CLI::App& app, Runner& chosen);
+void add_calibrate(CLI::App& app, Runner& chosen);
 void add_run(CLI::App& app, Runner& chosen);
 void add_simulate(CLI::App& app, Runner& chosen);
 void add_verify(CLI::App& app, Runner& chosen);

@@ -1,5 +1,6 @@
 #include "harness/record/provenance.hpp"
 
+#include <fmt/format.h>
 #include <sys/utsname.h>
 
 #include <canzona_revision.hpp>
@@ -29,6 +30,10 @@ std::string processor() {
 }  // namespace
 
 void remember_command_line(const std::vector<std::string>& arguments) { command_line() = arguments; }
+
+std::string machine_name() { return fmt::format("{}, {} cores", processor(), std::thread::hardware_concurrency()); }
+
+std::string revision_name() { return fmt::format("{}{}", CANZONA_REVISION, CANZONA_DIRTY ? "+" : ""); }
 
 nlohmann::ordered_json provenance(const std::string& backend) {
   nlohmann::ordered_json json;

@@ -1,15 +1,23 @@
 #include "harness/record/run_record.hpp"
 
+#include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "harness/record/provenance.hpp"
+#include "harness/record/step_record.hpp"
 #include "reference/model/split.hpp"
 
 namespace canzona::harness {
 namespace {
 
 using nlohmann::ordered_json;
+
+constexpr std::pair<const char*, double StepLatency::*> kLatencies[] = {
+    {"forward_backward", &StepLatency::forward_backward},
+    {"optimizer_step", &StepLatency::optimizer_step},
+    {"iteration", &StepLatency::iteration}};
 
 ordered_json spread_json(const std::vector<double>& samples) {
   const Spread spread = spread_of(samples);
@@ -27,6 +35,16 @@ std::vector<double> sampled(const StrategyRun& run, const Values& values) {
   return samples;
 }
 
+/// Iterations of one turn are a period: their mean, and of the turns the median.
+double median_of_turns(const std::vector<double>& samples, std::size_t turns) {
+  std::vector<double> means;
+  const std::size_t length = samples.size() / turns;
+  for (auto first = samples.begin(); first != samples.end(); first += static_cast<std::ptrdiff_t>(length))
+    means.push_back(std::accumulate(first, first + static_cast<std::ptrdiff_t>(length), 0.0) /
+                    static_cast<double>(length));
+  return spread_of(means).median;
+}
+
 ordered_json result_of(const Point& point, const StrategyRun& run) {
   const Plan& plan = run.workload.plan;
   ordered_json json;
@@ -41,11 +59,7 @@ ordered_json result_of(const Point& point, const StrategyRun& run) {
                      {"rank", run.check->rank},
                      {"bound_is", run.check->is_measured ? "response to disturbed gradients" : "derived"}};
   }
-  const std::pair<const char*, double StepLatency::*> latencies[] = {
-      {"forward_backward", &StepLatency::forward_backward},
-      {"optimizer_step", &StepLatency::optimizer_step},
-      {"iteration", &StepLatency::iteration}};
-  for (const auto& [name, member] : latencies) {
+  for (const auto& [name, member] : kLatencies) {
     json["seconds"][name] = spread_json(sampled(run, [&plan, part = member](const Timeline& turn, int iteration) {
       return step_latency(turn, plan, iteration).*part;
     }));
@@ -94,6 +108,27 @@ ordered_json run_record(const RunRequest& request, const std::vector<StrategyRun
   for (std::size_t index = 0; index < runs.size(); ++index)
     json["results"].push_back(result_of(request.points[index], runs[index]));
   return json;
+}
+
+void add_predictions(ordered_json& record, const std::vector<Point>& points, const SimulationSettings& settings) {
+  const auto turns = record["settings"]["turns"]["measured"].get<std::size_t>();
+  std::map<std::string, std::vector<double>> errors;
+  for (std::size_t index = 0; index < points.size(); ++index) {
+    const StepLatency latency = simulate_point(points[index], settings).latency;
+    ordered_json& result = record["results"][index];
+    ordered_json predicted{{"kind", "simulated"}};
+    for (const auto& [name, member] : kLatencies) {
+      const double measured = median_of_turns(result["seconds"][name]["samples"], turns);
+      const double error = latency.*member / measured - 1;
+      predicted["seconds"][name] = latency.*member;
+      predicted["relative_error"][name] = error;
+      errors[name].push_back(std::abs(error));
+    }
+    result["predicted"] = std::move(predicted);
+  }
+  record["prediction"]["cluster"] = settings.cluster.name;
+  for (const auto& [name, member] : kLatencies)
+    record["prediction"]["median_relative_error"][name] = spread_of(errors[name]).median;
 }
 
 }  // namespace canzona::harness

@@ -16,4 +16,10 @@ namespace canzona::harness {
 nlohmann::ordered_json run_record(const RunRequest& request, const std::vector<StrategyRun>& runs,
                                   const std::string& ranks_are);
 
+/// Adds to each result predicted {kind: "simulated", seconds {forward_backward, optimizer_step, iteration},
+/// relative_error {the same}}, of the mean over a refresh period where there is one; and to the record prediction
+/// {cluster, median_relative_error {the same}}.
+void add_predictions(nlohmann::ordered_json& record, const std::vector<Point>& points,
+                     const SimulationSettings& settings);
+
 }  // namespace canzona::harness

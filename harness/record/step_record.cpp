@@ -110,7 +110,7 @@ ordered_json record_of(const Point& point, const SimulationSettings& settings, c
   json["mesh"] = {{"dp", workload.mesh.dp}, {"tp", workload.mesh.tp}, {"pp", workload.mesh.pp}};
   json["strategy"] = point.request.strategy;
   json["optimizer"] = point.request.optimizer;
-  json["settings"] = {{"network", "nccl"},
+  json["settings"] = {{"network", settings.cluster.collective_seconds.empty() ? "nccl" : "measured"},
                       {"gpu", settings.cluster.gpu.name},
                       {"nvlink_bytes_per_second", settings.cluster.nvlink_bytes_per_second},
                       {"nic_bytes_per_second", settings.cluster.nic_bytes_per_second},
@@ -143,8 +143,8 @@ ordered_json record_of(const Point& point, const SimulationSettings& settings, c
 
 SimulatedPoint simulate_point(const Point& point, const SimulationSettings& settings) {
   Workload workload = make_workload(point.request);
-  const auto network = nccl_network(settings.cluster);
-  const WireTypes wire{point.gradient, DType::bf16, DType::bf16};
+  const auto network = network_of(settings.cluster);
+  const WireTypes wire{point.gradient, settings.cluster.weights, settings.cluster.weights};
   const Durations durations(point.request.config, workload, settings.cluster, *network, settings.training, wire,
                             settings.uneven);
   const Kept kept = kept_iterations(workload);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace canzona::harness {
@@ -44,6 +45,33 @@ Table run_table(const ordered_json& record) {
     table.rows.push_back(std::move(row));
   }
   return table;
+}
+
+std::string prediction_text(const ordered_json& record) {
+  if (!record.contains("prediction")) return {};
+  Table table;
+  table.columns = {{"strategy", ""}};
+  const ordered_json& errors = record["prediction"]["median_relative_error"];
+  for (const auto& [name, error] : errors.items()) {
+    std::string title = name;
+    std::replace(title.begin(), title.end(), '_', ' ');
+    for (const char* kind : {"measured", "simulated"}) table.columns.push_back({title + " ms", kind});
+  }
+  for (const ordered_json& result : record["results"]) {
+    std::vector<std::string> row{result["strategy"].get<std::string>()};
+    for (const auto& [name, error] : errors.items()) {
+      const double predicted = result["predicted"]["seconds"][name].get<double>();
+      const double ratio = 1 + result["predicted"]["relative_error"][name].get<double>();
+      row.push_back(fmt::format("{:.2f}", predicted / ratio * 1e3));
+      row.push_back(fmt::format("{:.2f} ({:+.0f} %)", predicted * 1e3, (ratio - 1) * 100));
+    }
+    table.rows.push_back(std::move(row));
+  }
+  std::string medians;
+  for (const auto& [name, error] : errors.items())
+    medians += fmt::format("{}{} {:.1f} %", medians.empty() ? "" : ", ", name, error.get<double>() * 100);
+  return fmt::format("\nPredicted from {}; median relative error over strategies: {}\n{}",
+                     record["prediction"]["cluster"].get<std::string>(), medians, to_text(table));
 }
 
 }  // namespace canzona::harness

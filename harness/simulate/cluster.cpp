@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "harness/experiment/paths.hpp"
@@ -16,6 +17,8 @@ namespace {
 
 constexpr double kTiny = 1e-12;
 constexpr double kHuge = 1e18;
+constexpr std::array kCollectiveKinds{CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
+                                      CollectiveKind::all_gather, CollectiveKind::all_to_all};
 
 /// A figure without its source is refused.
 void source_of(TomlTable& table) {
@@ -98,7 +101,62 @@ void read_factorization(TomlTable& table, Gpu& gpu) {
   table.finish();
 }
 
+/// All by size or all by m, n and k; ascending.
+void read_products(TomlTable& file, const std::string& key, std::vector<ProductRate>& rates) {
+  std::size_t by_size = 0;
+  for (TomlTable& product : file.tables(key)) {
+    by_size += product.has("size") ? 1 : 0;
+    rates.push_back(read_product(product));
+  }
+  if (by_size != 0 && by_size != rates.size()) {
+    throw InputError(file.origin(), fmt::format("'{}'", key), "cubes and other shapes together",
+                     "all with 'size', or all with 'm', 'n', 'k'");
+  }
+  for (std::size_t index = 1; index < rates.size(); ++index) {
+    if (rates[index].size() < rates[index - 1].size() ||
+        (by_size != 0 && rates[index].size() == rates[index - 1].size())) {
+      throw InputError(file.origin(), fmt::format("'{}'", key),
+                       fmt::format("size {} after {}", rates[index].size(), rates[index - 1].size()),
+                       "ascending sizes");
+    }
+  }
+}
+
+/// kind, ranks, bytes and seconds by bytes, source.
+void read_collective(TomlTable& table, Cluster& cluster) {
+  const std::string name = table.text("kind");
+  std::string names;
+  const CollectiveKind* found = nullptr;
+  for (const CollectiveKind& kind : kCollectiveKinds) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(kind));
+    if (name == name_of(kind)) found = &kind;
+  }
+  if (found == nullptr) throw InputError(table.origin(), "'kind'", "'" + name + "'", names);
+  const int ranks = static_cast<int>(table.integer("ranks", 2, kMostRanks));
+  const std::vector<double> bytes = table.numbers("bytes", 1, kHuge);
+  const std::vector<double> seconds = table.numbers("seconds", kTiny, 1e6);
+  if (bytes.size() != seconds.size()) {
+    throw InputError(table.origin(), "'seconds'", fmt::format("{} values", seconds.size()),
+                     fmt::format("one for each of 'bytes' ({})", bytes.size()));
+  }
+  auto& points = cluster.collective_seconds[{*found, ranks}];
+  for (std::size_t index = 0; index < bytes.size(); ++index) points.emplace_back(bytes[index], seconds[index]);
+  require_ascending(table.origin(), "bytes", points);
+  source_of(table);
+  table.finish();
+}
+
 }  // namespace
+
+std::string_view name_of(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::all_reduce: return "all_reduce";
+    case CollectiveKind::reduce_scatter: return "reduce_scatter";
+    case CollectiveKind::all_gather: return "all_gather";
+    case CollectiveKind::all_to_all: return "all_to_all";
+  }
+  throw Error("no such collective");
+}
 
 double Cluster::efficiency_at(double bytes, double nodes) const {
   std::vector<std::pair<double, double>> by_bytes;
@@ -144,27 +202,23 @@ Cluster read_cluster(const std::filesystem::path& path) {
   cluster.gpu.fp32_product_fraction = sourced(gpu, "fp32_product_fraction", kTiny, 1);
   gpu.finish();
 
-  TomlTable network = file.table("network");
-  cluster.nvlink_bytes_per_second = sourced(network, "nvlink_bytes_per_second", 1, kHuge);
-  cluster.nic_bytes_per_second = sourced(network, "nic_bytes_per_second", 1, kHuge);
-  network.finish();
-  cluster.efficiency = read_efficiency(file.table("efficiency"));
+  if (file.has("collective")) {
+    for (TomlTable& collective : file.tables("collective")) read_collective(collective, cluster);
+  } else {
+    TomlTable network = file.table("network");
+    cluster.nvlink_bytes_per_second = sourced(network, "nvlink_bytes_per_second", 1, kHuge);
+    cluster.nic_bytes_per_second = sourced(network, "nic_bytes_per_second", 1, kHuge);
+    network.finish();
+    cluster.efficiency = read_efficiency(file.table("efficiency"));
+  }
+  cluster.weights = parse_dtype(file.text("weights", "bf16"), path.string());
+  const std::string training = file.text("forward_backward", "model");
+  if (training != "model" && training != "products")
+    throw InputError(path.string(), "'forward_backward'", "'" + training + "'", "model, products");
+  cluster.trains_products_alone = training == "products";
 
-  for (TomlTable& product : file.tables("gemm")) cluster.gpu.product_rates.push_back(read_product(product));
-  const auto& rates = cluster.gpu.product_rates;
-  const auto cubes = std::count_if(rates.begin(), rates.end(), is_cube);
-  if (cubes != 0 && static_cast<std::size_t>(cubes) != rates.size()) {
-    throw InputError(path.string(), "'gemm'", "cubes and other shapes together",
-                     "all with 'size', or all with 'm', 'n', 'k'");
-  }
-  for (std::size_t index = 1; index < rates.size(); ++index) {
-    if (rates[index].size() < rates[index - 1].size() ||
-        (is_cube(rates[index]) && rates[index].size() == rates[index - 1].size())) {
-      throw InputError(path.string(), "'gemm'",
-                       fmt::format("size {} after {}", rates[index].size(), rates[index - 1].size()),
-                       "ascending sizes");
-    }
-  }
+  read_products(file, "gemm", cluster.gpu.product_rates);
+  if (file.has("symmetric")) read_products(file, "symmetric", cluster.gpu.symmetric_rates);
   if (file.has("factorization")) {
     for (TomlTable& table : file.tables("factorization")) read_factorization(table, cluster.gpu);
   }

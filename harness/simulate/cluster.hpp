@@ -4,12 +4,17 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "reference/plan/cost.hpp"
 
 namespace canzona::harness {
+
+/// What collectives are measured: by the bytes of the whole buffer, of all_to_all by those that a rank sends.
+enum class CollectiveKind { all_reduce, reduce_scatter, all_gather, all_to_all };
+std::string_view name_of(CollectiveKind kind);
 
 /// The achieved rate of one matrix product, m × k by k × n.
 struct ProductRate {
@@ -26,7 +31,9 @@ struct Gpu {
   double memory_bytes_per_second = 0;
   double launch_seconds = 0;               ///< of one kernel
   std::vector<ProductRate> product_rates;  ///< of bf16 operands, by ascending size
-  double fp32_product_fraction = 1;        ///< of that rate that operands in fp32 reach
+  /// The same of A·Aᵀ, in FLOPs of the whole product; empty where such products are made like others.
+  std::vector<ProductRate> symmetric_rates;
+  double fp32_product_fraction = 1;  ///< of those rates that operands in fp32 reach
   /// Measured seconds of one factorization by size, ascending; a kind that was not measured is absent.
   std::map<Factorization::Kind, std::vector<std::pair<double, double>>> factorization_seconds;
 };
@@ -41,6 +48,13 @@ struct Cluster {
   /// Fraction of the nominal bandwidth that a collective over all GPUs of its nodes reaches: for each size in bytes,
   /// ascending, by number of nodes, ascending.
   std::vector<std::pair<double, std::vector<std::pair<double, double>>>> efficiency;
+
+  /// Measured collectives, instead of a network: by what and by how many ranks, seconds by bytes, ascending.
+  std::map<std::pair<CollectiveKind, int>, std::vector<std::pair<double, double>>> collective_seconds;
+
+  DType weights = DType::bf16;  ///< and updates, on the wire and in memory
+  /// Forward and backward are the products of the weights alone, and a pass over the gradients: what the engine runs.
+  bool trains_products_alone = false;
 
   /// Interpolated in both logarithms; the nearest row and column beyond the table.
   double efficiency_at(double bytes, double nodes) const;

@@ -89,9 +89,13 @@ Durations::Durations(const ModelConfig& config, const Workload& workload, const 
                                  training.tokens, training.sequence));
   }
   training_.tokens /= micro_batches;
-  layers_.push_back(embedding(config));
-  layers_.insert(layers_.end(), static_cast<std::size_t>(workload.model.layers), decoder_layer(config));
-  layers_.push_back(output(config));
+  if (cluster.trains_products_alone) {
+    for (int layer = 0; layer <= workload.model.layers + 1; ++layer) layers_.push_back(products_alone(layer));
+  } else {
+    layers_.push_back(embedding(config));
+    layers_.insert(layers_.end(), static_cast<std::size_t>(workload.model.layers), decoder_layer(config));
+    layers_.push_back(output(config));
+  }
   for (const Parameter& parameter : workload.model.parameters) {
     updates_.push_back(nanoseconds(seconds_of(workload.cost.of(parameter))));
     auto& of_blocks = refreshes_.emplace_back();
@@ -138,10 +142,11 @@ Nanoseconds Durations::of(const Action& action, int rank, std::int64_t iteration
       action);
 }
 
-double Durations::product_seconds(double m, double n, double k, DType type) const {
+double Durations::product_seconds(double m, double n, double k, DType type, bool is_symmetric) const {
   const bool low = bytes_of(type) < bytes_of(DType::fp32);
-  const double rate =
-      product_rate(cluster_.gpu.product_rates, m, n, k) * (low ? 1 : cluster_.gpu.fp32_product_fraction);
+  const bool halves = is_symmetric && !cluster_.gpu.symmetric_rates.empty();
+  const double rate = product_rate(halves ? cluster_.gpu.symmetric_rates : cluster_.gpu.product_rates, m, n, k) *
+                      (low ? 1 : cluster_.gpu.fp32_product_fraction);
   const double bytes = static_cast<double>(bytes_of(type)) * (m * k + k * n + m * n);
   return cluster_.gpu.launch_seconds + std::max(2 * m * n * k / rate, bytes / cluster_.gpu.memory_bytes_per_second);
 }
@@ -198,12 +203,31 @@ Durations::LayerSeconds Durations::output(const ModelConfig& config) const {
   return {product + norm + loss, kProductBackward * product + 2 * norm + loss + communication};
 }
 
+/// Of each weight one product forward and two backward, and a pass that reads noise and weights and writes gradients.
+Durations::LayerSeconds Durations::products_alone(int layer) const {
+  const auto tokens = static_cast<double>(training_.tokens);
+  LayerSeconds seconds;
+  for (const int index : multiplied_weights(workload_.model, layer)) {
+    const Shape shard = shard_shape(workload_.model.parameters[index], workload_.mesh.tp);
+    const auto rows = static_cast<double>(shard.rows), cols = static_cast<double>(shard.cols);
+    seconds.forward += product_seconds(tokens, rows, cols, DType::fp32);
+    seconds.backward +=
+        product_seconds(tokens, cols, rows, DType::fp32) + product_seconds(rows, cols, tokens, DType::fp32);
+  }
+  const double samples = workload_.training.batch / workload_.training.micro_batches;
+  for (const Slot& slot : workload_.buffer.slots) {
+    if (workload_.model.parameters[slot.parameter].layer == layer)
+      seconds.backward += samples * memory_seconds(3 * kFp32 * static_cast<double>(slot.elements.size()));
+  }
+  return seconds;
+}
+
 double Durations::seconds_of(const MatrixCost& cost) const {
   double seconds = memory_seconds(static_cast<double>(cost.bytes_moved));
   for (const MatrixProduct& product : cost.products) {
-    seconds += static_cast<double>(product.times) * product_seconds(static_cast<double>(product.m),
-                                                                    static_cast<double>(product.n),
-                                                                    static_cast<double>(product.k), product.type);
+    seconds += static_cast<double>(product.times) *
+               product_seconds(static_cast<double>(product.m), static_cast<double>(product.n),
+                               static_cast<double>(product.k), product.type, product.is_symmetric);
   }
   for (const Factorization& factorization : cost.factorizations)
     seconds += factorization_seconds(cluster_.gpu, factorization);

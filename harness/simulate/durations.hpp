@@ -41,7 +41,7 @@ class Durations {
   Nanoseconds of(const Action& action, int rank, std::int64_t iteration) const;
 
   /// A product of m × k by k × n, and elementwise work: launch time included, never faster than memory.
-  double product_seconds(double m, double n, double k, DType type = DType::bf16) const;
+  double product_seconds(double m, double n, double k, DType type = DType::bf16, bool is_symmetric = false) const;
   double memory_seconds(double bytes) const;
   double seconds_of(const MatrixCost& cost) const;
 
@@ -54,6 +54,7 @@ class Durations {
   LayerSeconds decoder_layer(const ModelConfig& config) const;
   LayerSeconds embedding(const ModelConfig& config) const;
   LayerSeconds output(const ModelConfig& config) const;
+  LayerSeconds products_alone(int layer) const;
   double agree_seconds(bool over_tp) const;
   double elements_seconds(int bucket, int dp_rank) const;
   double reduce_seconds(int bucket) const;

@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "reference/core/error.hpp"
 
@@ -143,6 +147,60 @@ class FreeNetwork final : public Network {
   double all_to_all(double, const CommunicationGroup&) const override { return 0; }
 };
 
+class MeasuredNetwork final : public Network {
+ public:
+  explicit MeasuredNetwork(const Cluster& cluster) : seconds_(cluster.collective_seconds) {}
+
+  double all_reduce(double bytes, const CommunicationGroup& group) const override {
+    return seconds(CollectiveKind::all_reduce, bytes, group);
+  }
+  double reduce_scatter(const std::vector<double>& shares, const CommunicationGroup& group, Uneven) const override {
+    return seconds(CollectiveKind::reduce_scatter, as_even(shares), group);
+  }
+  double all_gather(const std::vector<double>& shares, const CommunicationGroup& group, Uneven) const override {
+    return seconds(CollectiveKind::all_gather, as_even(shares), group);
+  }
+  double all_to_all(double busiest, const CommunicationGroup& group) const override {
+    return seconds(CollectiveKind::all_to_all, busiest, group);
+  }
+
+ private:
+  /// The buffer of even shares whose ranks send as much as the busiest here sends or receives.
+  static double as_even(const std::vector<double>& shares) {
+    const auto ranks = static_cast<double>(shares.size());
+    const double total = std::accumulate(shares.begin(), shares.end(), 0.0);
+    double busiest = 0;
+    for (const double share : shares) busiest = std::max({busiest, total - share, (ranks - 1) * share});
+    return ranks > 1 ? busiest * ranks / (ranks - 1) : total;
+  }
+
+  /// Of the number of ranks measured that is nearest in proportion.
+  double seconds(CollectiveKind kind, double bytes, const CommunicationGroup& group) const {
+    if (group.ranks == 1 || bytes == 0) return 0;
+    const std::vector<std::pair<double, double>>* points = nullptr;
+    double nearest = HUGE_VAL;
+    for (const auto& [key, own] : seconds_) {
+      const double distance = std::abs(std::log(static_cast<double>(key.second) / group.ranks));
+      if (key.first != kind || distance >= nearest) continue;
+      nearest = distance;
+      points = &own;
+    }
+    if (points == nullptr) {
+      throw InputError("", "the cluster's collectives", fmt::format("no {}", name_of(kind)),
+                       "each kind that the plan needs");
+    }
+    if (bytes <= points->front().first) return points->front().second;
+    for (std::size_t index = 1; index < points->size(); ++index) {
+      const auto& [x0, y0] = (*points)[index - 1];
+      const auto& [x1, y1] = (*points)[index];
+      if (bytes <= x1) return y0 + (y1 - y0) * (bytes - x0) / (x1 - x0);
+    }
+    return points->back().second * bytes / points->back().first;
+  }
+
+  std::map<std::pair<CollectiveKind, int>, std::vector<std::pair<double, double>>> seconds_;
+};
+
 int nodes_of(std::int64_t span, int gpus_per_node) {
   return static_cast<int>((span + gpus_per_node - 1) / gpus_per_node);
 }
@@ -179,6 +237,12 @@ Uneven parse_uneven(const std::string& name) {
 }
 
 std::unique_ptr<Network> nccl_network(const Cluster& cluster) { return std::make_unique<NcclNetwork>(cluster); }
+
+std::unique_ptr<Network> measured_network(const Cluster& cluster) { return std::make_unique<MeasuredNetwork>(cluster); }
+
+std::unique_ptr<Network> network_of(const Cluster& cluster) {
+  return cluster.collective_seconds.empty() ? nccl_network(cluster) : measured_network(cluster);
+}
 
 std::unique_ptr<Network> free_network() { return std::make_unique<FreeNetwork>(); }
 

@@ -52,6 +52,13 @@ class Network {
 /// number of nodes. Rings only: NCCL would take a tree for some all-reduces and save a few per cent of them.
 std::unique_ptr<Network> nccl_network(const Cluster& cluster);
 
+/// The collectives that the cluster file gives seconds for, linear between them; uneven shares go straight between
+/// ranks, so that the busiest counts, whatever the way. A group of one takes no time.
+std::unique_ptr<Network> measured_network(const Cluster& cluster);
+
+/// measured_network where the cluster has measured collectives, nccl_network otherwise.
+std::unique_ptr<Network> network_of(const Cluster& cluster);
+
 /// No latency, no end of bandwidth: what is left is computation.
 std::unique_ptr<Network> free_network();
 

@@ -73,7 +73,6 @@ class Engine {
 
   void take_memory();
   void draw_noise();
-  std::vector<int> products_of(int layer) const;
   void prepare_dp_collectives();
   void prepare_micro_group(int index);
   void prepare_optimizers();

@@ -28,7 +28,8 @@ Engine::Engine(const Workload& workload, Rank& rank, const reference::Objective<
     for (std::size_t step = 0; step < schedule_.steps.size(); ++step)
       iteration.push_back({device_.make_event(), device_.make_event()});
   }
-  for (int layer = 0; layer <= workload.model.layers + 1; ++layer) products_of_layer_.push_back(products_of(layer));
+  for (int layer = 0; layer <= workload.model.layers + 1; ++layer)
+    products_of_layer_.push_back(multiplied_weights(workload.model, layer));
   take_memory();
   draw_noise();
   prepare_dp_collectives();
@@ -96,22 +97,6 @@ void Engine::draw_noise() {
       streams_[0]->synchronize();
     }
   }
-}
-
-/// The weights that a layer multiplies activations by: its matrices; of the last layer the output's, which may be the
-/// embedding's.
-std::vector<int> Engine::products_of(int layer) const {
-  std::vector<int> parameters;
-  const Model& model = workload_.model;
-  for (int index = 0; index < static_cast<int>(model.parameters.size()); ++index) {
-    const Parameter& own = model.parameters[index];
-    if (own.layer == layer && layer > 0 && own.shape.shorter() > 1) parameters.push_back(index);
-  }
-  const bool is_output = layer == model.layers + 1;
-  for (int index = 0; is_output && parameters.empty() && index < static_cast<int>(model.parameters.size()); ++index) {
-    if (model.parameters[index].layer == 0 && model.parameters[index].shape.shorter() > 1) parameters.push_back(index);
-  }
-  return parameters;
 }
 
 void Engine::prepare_dp_collectives() {

@@ -85,7 +85,7 @@ MatrixCost muon_cost(Shape shape, const Options& options) {
   const std::int64_t fp32 = bytes_of(DType::fp32);
   const std::int64_t bf16 = bytes_of(DType::bf16);
   MatrixCost cost;
-  cost.products = {{m, m, n, steps}, {m, m, m, steps}, {m, n, m, steps}};
+  cost.products = {{m, m, n, steps, DType::bf16, true}, {m, m, m, steps, DType::bf16, true}, {m, n, m, steps}};
   cost.flops = flops_of(cost.products);
   // One pass reads G and M and writes M and U with its norm; one reads U and writes X.
   cost.bytes_moved = checked_multiply(shape.numel(), 4 * fp32 + fp32 + bf16);

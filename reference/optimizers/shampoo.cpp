@@ -241,7 +241,7 @@ MatrixCost cost(Shape shape, const Options& options) {
   for (const auto& [tile, count] : tile_shapes(shape, options.integer("block_size"))) {
     for (const std::int64_t d : preconditioned_sides(tile, options.integer("max_precond_dim"))) {
       const std::int64_t e = tile.numel() / d;
-      cost.products.push_back({d, d, e, count, kType});
+      cost.products.push_back({d, d, e, count, kType, true});
       cost.products.push_back({d, e, d, count, kType});
       factors = checked_add(factors, checked_multiply(count, checked_multiply(d, d)));
     }

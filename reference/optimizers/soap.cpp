@@ -176,7 +176,7 @@ MatrixCost cost(Shape shape, const Options& options) {
   std::int64_t factors = 0;
   for (const std::int64_t d : preconditioned_sides(shape, options.integer("max_precond_dim"))) {
     const std::int64_t e = shape.numel() / d;
-    cost.products.push_back({d, d, e, 1, kType});
+    cost.products.push_back({d, d, e, 1, kType, true});
     cost.products.push_back({d, e, d, 3, kType});
     factors = checked_add(factors, checked_multiply(d, d));
   }

@@ -22,8 +22,9 @@ struct MatrixProduct {
   std::int64_t k = 0;
   std::int64_t times = 1;
   DType type = DType::bf16;
+  bool is_symmetric = false;  ///< A·Aᵀ: half of it need not be computed
 
-  /// 2·m·n·k each.
+  /// 2·m·n·k each, symmetric or not.
   std::int64_t flops() const;
 };
 

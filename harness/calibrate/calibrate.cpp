@@ -1,0 +1,263 @@
+#include "harness/calibrate/calibrate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+#include <tuple>
+
+#include "harness/record/provenance.hpp"
+#include "harness/run/timing.hpp"
+#include "optimized/device/launch.hpp"
+#include "reference/core/exact_sum.hpp"
+#include "reference/model/shard.hpp"
+
+namespace canzona::harness {
+namespace {
+
+using optimized::Buffer;
+using optimized::DevicePointer;
+using optimized::MatrixIn;
+using optimized::MatrixOut;
+using optimized::Rank;
+using optimized::Transpose;
+
+/// m × n by k, symmetric or not.
+using ProductKey = std::tuple<std::int64_t, std::int64_t, std::int64_t, bool>;
+
+void add_products(std::set<ProductKey>& keys, const MatrixCost& cost) {
+  for (const MatrixProduct& product : cost.products)
+    keys.insert({product.m, product.n, product.k, product.is_symmetric});
+}
+
+/// Those of every update and refresh, and of forward and backward.
+std::set<ProductKey> products_of(const CalibrationRequest& request, const Workload& workload) {
+  std::set<ProductKey> keys;
+  for (const Parameter& parameter : workload.model.parameters) {
+    add_products(keys, workload.cost.of(parameter));
+    add_products(keys, workload.cost.refresh_of(parameter));
+  }
+  for (int layer = 0; layer <= workload.model.layers + 1; ++layer) {
+    for (const int index : multiplied_weights(workload.model, layer)) {
+      const Shape shard = shard_shape(workload.model.parameters[index], workload.mesh.tp);
+      keys.insert({request.tokens, shard.rows, shard.cols, false});
+      keys.insert({request.tokens, shard.cols, shard.rows, false});
+      keys.insert({shard.rows, shard.cols, request.tokens, false});
+    }
+  }
+  return keys;
+}
+
+/// Bytes at which collectives are measured: from one agreement up to the largest bucket.
+std::vector<std::int64_t> collective_sizes(const Workload& workload) {
+  std::int64_t largest = 0;
+  for (const Bucket& bucket : workload.buffer.buckets) largest = std::max(largest, bucket.elements.size());
+  std::vector<std::int64_t> sizes{ExactSum::bytes()};
+  constexpr std::int64_t kStep = 4;
+  constexpr std::int64_t kFirst = 16384;
+  std::int64_t size = kFirst;
+  for (; size < largest * static_cast<std::int64_t>(sizeof(float)); size *= kStep) sizes.push_back(size);
+  sizes.push_back(size);
+  return sizes;
+}
+
+/// x ← μx + g; y = x: as much as an optimizer's pass over a matrix, 16 bytes an element.
+struct Pass {
+  const float* g;
+  float* x;
+  float* y;
+  void operator()(std::int64_t i) {
+    const float value = 0.5f * x[i] + g[i];
+    x[i] = value;
+    y[i] = value;
+  }
+};
+constexpr double kPassBytes = 16;
+
+/// One figure: what is timed, and how it enters the cluster.
+struct Probe {
+  std::function<void(optimized::Stream&)> start;
+  std::function<void(Cluster&, double seconds)> enter;
+  std::int64_t repeats = 1;  ///< in one timing
+};
+
+/// The probes of a rank and the memory that they work on.
+class Probes {
+ public:
+  Probes(Rank& rank, const CalibrationRequest& request, const Workload& workload)
+      : rank_(rank), workload_(workload), stream_(rank.device.make_stream()) {
+    add_launch();
+    add_pass();
+    add_products(products_of(request, workload));
+    add_collectives(rank.dp, workload.mesh.dp);
+    if (workload.mesh.tp != workload.mesh.dp) add_collectives(rank.tp, workload.mesh.tp);
+  }
+
+  std::vector<Probe>& all() { return probes_; }
+
+  double seconds(const Probe& probe) {
+    stream_->record(*begun_);
+    for (std::int64_t repeat = 0; repeat < probe.repeats; ++repeat) probe.start(*stream_);
+    stream_->record(*ended_);
+    stream_->synchronize();
+    return (ended_->seconds() - begun_->seconds()) / static_cast<double>(probe.repeats);
+  }
+
+  void finish() { stream_->synchronize(); }
+
+ private:
+  DevicePointer<float> elements(std::int64_t count) {
+    return buffers_.emplace_back(rank_.device.allocate_elements<float>(count)).as<float>();
+  }
+
+  void add_launch() {
+    probes_.push_back({[](optimized::Stream& stream) { stream.run([] {}); },
+                       [](Cluster& cluster, double seconds) { cluster.gpu.launch_seconds = seconds; }});
+  }
+
+  /// Matrix after matrix, as a step goes over them: each is cold when its turn comes.
+  void add_pass() {
+    const std::int64_t numel = workload_.buffer.numel();
+    const auto g = elements(numel), x = elements(numel), y = elements(numel);
+    const auto& slots = workload_.buffer.slots;
+    probes_.push_back({[this, g, x, y, &slots](optimized::Stream& stream) {
+                         for (const Slot& slot : slots) {
+                           const std::int64_t first = slot.elements.begin;
+                           optimized::launch(stream, slot.elements.size(),
+                                             Pass{(g + first).raw(), (x + first).raw(), (y + first).raw()});
+                         }
+                       },
+                       [numel, launches = static_cast<double>(slots.size())](Cluster& cluster, double seconds) {
+                         const double moving = std::max(seconds - launches * cluster.gpu.launch_seconds, seconds / 2);
+                         cluster.gpu.memory_bytes_per_second = kPassBytes * static_cast<double>(numel) / moving;
+                       }});
+  }
+
+  void add_products(const std::set<ProductKey>& keys) {
+    std::int64_t largest = 0;
+    for (const auto& [m, n, k, symmetric] : keys) largest = std::max({largest, m * k, k * n, m * n});
+    const auto A = elements(largest), B = elements(largest), C = elements(largest);
+    auto& algebra = rank_.device.linear_algebra();
+    for (const auto& [m, n, k, symmetric] : keys) {
+      const MatrixIn left{A, m, k}, right{B, k, n};
+      const MatrixOut out{C, m, n};
+      const auto start = [&algebra, left, right, out, symmetric = symmetric](optimized::Stream& stream) {
+        if (symmetric) {
+          algebra.symmetric_product(stream, 1, left, Transpose::no, 0, out);
+        } else {
+          algebra.product(stream, 1, left, Transpose::no, right, Transpose::no, 0, out);
+        }
+      };
+      const ProductRate shape{static_cast<double>(m), static_cast<double>(n), static_cast<double>(k), 0};
+      probes_.push_back({start, [shape, symmetric = symmetric](Cluster& cluster, double seconds) {
+                           ProductRate rate = shape;
+                           const double launch = std::min(cluster.gpu.launch_seconds, seconds / 2);
+                           rate.flops_per_second = 2 * shape.m * shape.n * shape.k / (seconds - launch);
+                           (symmetric ? cluster.gpu.symmetric_rates : cluster.gpu.product_rates).push_back(rate);
+                         }});
+    }
+  }
+
+  void add_collectives(optimized::Communicator& group, int ranks) {
+    if (ranks == 1) return;
+    const std::vector<std::int64_t> sizes = collective_sizes(workload_);
+    const auto data = elements(sizes.back() / static_cast<std::int64_t>(sizeof(float)));
+    const auto other = elements(sizes.back() / static_cast<std::int64_t>(sizeof(float)));
+    for (const std::int64_t bytes : sizes) {
+      const Range all{0, bytes / static_cast<std::int64_t>(sizeof(float))};
+      optimized::Shares shares;
+      for (const Range& range : even_ranges(all, ranks)) shares.push_back({range});
+      optimized::Transfer transfer(ranks);
+      const std::int64_t piece = all.size() / (ranks - 1);
+      for (int member = 0; member < ranks; ++member) {
+        if (member == group.rank()) continue;
+        const int place = (member - group.rank() + ranks) % ranks - 1;
+        transfer.add_send(member, data + place * piece, piece);
+        transfer.add_receive(member, other + place * piece, piece);
+      }
+      add_collective(CollectiveKind::all_reduce, ranks, bytes, group.all_reduce(rank_.device, data, all, DType::fp32));
+      add_collective(CollectiveKind::reduce_scatter, ranks, bytes,
+                     group.reduce_scatter(rank_.device, data, shares, DType::fp32));
+      add_collective(CollectiveKind::all_gather, ranks, bytes,
+                     group.all_gather(rank_.device, data, shares, DType::fp32));
+      add_collective(CollectiveKind::all_to_all, ranks, bytes, group.all_to_all(std::move(transfer)));
+    }
+  }
+
+  void add_collective(CollectiveKind kind, int ranks, std::int64_t bytes,
+                      std::unique_ptr<optimized::Collective> collective) {
+    auto& own = *collectives_.emplace_back(std::move(collective));
+    probes_.push_back({[&own](optimized::Stream& stream) { own.start(stream); },
+                       [kind, ranks, bytes](Cluster& cluster, double seconds) {
+                         cluster.collective_seconds[{kind, ranks}].emplace_back(static_cast<double>(bytes), seconds);
+                       }});
+  }
+
+  Rank& rank_;
+  const Workload& workload_;
+  std::vector<Buffer> buffers_;
+  std::vector<std::unique_ptr<optimized::Collective>> collectives_;
+  std::vector<Probe> probes_;
+  std::unique_ptr<optimized::Event> begun_ = rank_.device.make_event();
+  std::unique_ptr<optimized::Event> ended_ = rank_.device.make_event();
+  std::unique_ptr<optimized::Stream> stream_;  // last: it ends before what it uses goes
+};
+
+/// The slowest of the ranks decides how often each repeats, so that collectives agree.
+std::int64_t repeats_for(Rank& rank, double seconds) {
+  double slowest = 0;
+  for (const std::string& text : rank.world.all_gather(fmt::format("{}", seconds)))
+    slowest = std::max(slowest, std::stod(text));
+  constexpr double kTiming = 0.02;
+  constexpr double kMost = 1000;
+  return static_cast<std::int64_t>(std::clamp(kTiming / std::max(slowest, 1e-9), 1.0, kMost));
+}
+
+}  // namespace
+
+std::size_t count_figures(const CalibrationRequest& request, const Workload& workload) {
+  std::size_t collectives = 0;
+  for (const int ranks : std::set<int>{workload.mesh.dp, workload.mesh.tp})
+    collectives += ranks > 1 ? 4 * collective_sizes(workload).size() : 0;
+  return static_cast<std::size_t>(request.rounds) * (2 + products_of(request, workload).size() + collectives);
+}
+
+Calibration calibrate_rank(Rank& rank, const CalibrationRequest& request, const Workload& workload,
+                           const std::function<void()>& advance) {
+  auto& probes = rank.make<Probes>(rank, request, workload);
+  for (Probe& probe : probes.all()) {
+    probes.seconds(probe);  // the first time memory is touched
+    probe.repeats = repeats_for(rank, probes.seconds(probe));
+  }
+  // Round by round, so that what disturbs the machine for a while disturbs every figure alike.
+  std::vector<std::vector<double>> samples(probes.all().size());
+  for (std::int64_t round = 0; round < request.rounds; ++round) {
+    for (std::size_t index = 0; index < samples.size(); ++index) {
+      rank.world.all_gather("");
+      samples[index].push_back(probes.seconds(probes.all()[index]));
+      if (rank.index == 0) advance();
+    }
+  }
+  std::vector<std::vector<double>> of_all(samples.size());
+  for (const std::string& text : rank.world.all_gather(nlohmann::json(samples).dump())) {
+    const auto others = nlohmann::json::parse(text).get<std::vector<std::vector<double>>>();
+    for (std::size_t index = 0; index < samples.size(); ++index)
+      of_all[index].insert(of_all[index].end(), others[index].begin(), others[index].end());
+  }
+  Cluster cluster;
+  cluster.gpus = cluster.gpus_per_node = workload.mesh.ranks();
+  cluster.weights = DType::fp32;
+  cluster.trains_products_alone = true;
+  for (std::size_t index = 0; index < samples.size(); ++index)
+    probes.all()[index].enter(cluster, spread_of(of_all[index]).median);
+  const auto by_size = [](const ProductRate& a, const ProductRate& b) { return a.size() < b.size(); };
+  std::stable_sort(cluster.gpu.product_rates.begin(), cluster.gpu.product_rates.end(), by_size);
+  std::stable_sort(cluster.gpu.symmetric_rates.begin(), cluster.gpu.symmetric_rates.end(), by_size);
+  return cluster;
+}
+
+}  // namespace canzona::harness

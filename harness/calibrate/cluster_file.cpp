@@ -1,0 +1,56 @@
+// A calibrated cluster as text.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "harness/calibrate/calibrate.hpp"
+
+namespace canzona::harness {
+namespace {
+
+std::string sourced(const char* key, double value, const std::string& source) {
+  return fmt::format("{} = {{ value = {:.6g}, source = \"{}\" }}\n", key, value, source);
+}
+
+std::string products(const char* key, const std::vector<ProductRate>& rates, const std::string& source) {
+  std::string text;
+  for (const ProductRate& rate : rates) {
+    text += fmt::format("\n[[{}]]\nm = {:.0f}\nn = {:.0f}\nk = {:.0f}\nteraflops = {:.6g}\nsource = \"{}\"\n", key,
+                        rate.m, rate.n, rate.k, rate.flops_per_second * 1e-12, source);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string cluster_file(const Calibration& cluster, const std::string& source) {
+  std::string text = fmt::format(
+      "# {} ranks of one machine, measured with the engine's own calls while all of them worked.\n"
+      "gpus = {}\ngpus_per_node = {}\n"
+      "# What the engine runs: products of weights alone in forward and backward; weights and updates in fp32.\n"
+      "forward_backward = \"products\"\nweights = \"fp32\"\n\n[gpu]\nname = \"{}\"\n",
+      cluster.gpus, cluster.gpus, cluster.gpus_per_node, cluster.gpu.name);
+  text += sourced("memory_bytes_per_second", cluster.gpu.memory_bytes_per_second, source);
+  text += sourced("launch_seconds", cluster.gpu.launch_seconds, source);
+  text += sourced("fp32_product_fraction", 1, "the rates below are of fp32");
+  text += "\n# Rates of products, and of A·Aᵀ in FLOPs of the whole product.\n";
+  text += products("gemm", cluster.gpu.product_rates, source);
+  text += products("symmetric", cluster.gpu.symmetric_rates, source);
+  for (const auto& [kind, points] : cluster.gpu.factorization_seconds) {
+    for (const auto& [n, seconds] : points) {
+      text += fmt::format("\n[[factorization]]\nkind = \"{}\"\nn = {:.0f}\nseconds = {:.6g}\nsource = \"{}\"\n",
+                          name_of(kind), n, seconds, source);
+    }
+  }
+  for (const auto& [key, points] : cluster.collective_seconds) {
+    std::vector<std::string> bytes, seconds;
+    for (const auto& [size, time] : points) {
+      bytes.push_back(fmt::format("{:.0f}", size));
+      seconds.push_back(fmt::format("{:.6g}", time));
+    }
+    text += fmt::format("\n[[collective]]\nkind = \"{}\"\nranks = {}\nbytes = [{}]\nseconds = [{}]\nsource = \"{}\"\n",
+                        name_of(key.first), key.second, fmt::join(bytes, ", "), fmt::join(seconds, ", "), source);
+  }
+  return text;
+}
+
+}  // namespace canzona::harness

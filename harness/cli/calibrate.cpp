@@ -1,0 +1,86 @@
+// canzona calibrate: a cluster file of this machine.
+#include "harness/calibrate/calibrate.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+
+#include "harness/cli/arguments.hpp"
+#include "harness/cli/command.hpp"
+#include "harness/cli/launch.hpp"
+#include "harness/cli/progress.hpp"
+#include "harness/record/output_file.hpp"
+#include "harness/record/provenance.hpp"
+#include "harness/run/identity.hpp"
+#include "reference/core/error.hpp"
+
+namespace canzona::harness {
+namespace {
+
+struct CalibrateArguments : CommonArguments {
+  LaunchArguments launch;
+  std::string tokens = "64";
+  std::string rounds = "7";
+  std::string output;
+};
+
+int run(CalibrateArguments arguments) {
+  std::optional<CalibrationRequest> request;
+  std::optional<Workload> workload;
+  std::optional<Progress> progress;
+  std::unique_ptr<OutputFile> output;
+  Calibration cluster;
+  const auto prepare = [&](int ranks, bool writes) {
+    settle_mesh(arguments, ranks);
+    arguments.strategy = "canzona";
+    request = {points_of(arguments).front(), positive("--tokens", arguments.tokens, 1'000'000),
+               positive("--rounds", arguments.rounds, 1000)};
+    workload = make_workload(request->point.request);
+    if (writes) {
+      output = open_output(arguments.output, "--output");
+      progress.emplace("calibrate", count_figures(*request, *workload));
+    }
+    return Launch{workload->mesh, identity_of({.points = {request->point}, .engine = {.tokens = request->tokens}})};
+  };
+  const auto body = [&](optimized::Rank& rank) {
+    Calibration own = calibrate_rank(rank, *request, *workload, [&] { progress->advance(); });
+    if (rank.index == 0) cluster = std::move(own);
+  };
+  return launch(arguments.launch, prepare, body, [&] {
+    progress.reset();
+    cluster.gpu.name = machine_name();
+    const std::string source = fmt::format("measured: canzona calibrate, median of {} rounds on {} ranks, {}",
+                                           request->rounds, cluster.gpus, revision_name());
+    const std::string text = cluster_file(cluster, source);
+    if (output) output->commit(text);
+    if (!output) fmt::print("{}", text);
+    return static_cast<int>(kSuccess);
+  });
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, Runner& chosen) {
+  CLI::App* command = app.add_subcommand(
+      "calibrate", "Measure this machine for 'canzona simulate' and 'canzona run --predict', and write a cluster file");
+  const auto arguments = std::make_shared<CalibrateArguments>();
+  arguments->model = "qwen3-tiny";
+  arguments->optimizer = "muon";
+  arguments->bucket_size = "1000000";
+  add_common(*command, *arguments);
+  add_launch(*command, arguments->launch);
+  command->remove_option(command->get_option("--strategy"));
+  command->remove_option(command->get_option("--json"));
+  command->get_option("--bucket-size")->capture_default_str();
+  command->add_option("--tokens", arguments->tokens, "rows of the activations that products are measured with")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--rounds", arguments->rounds, "how often each figure is measured; the median counts")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--output", arguments->output, "the cluster file to write [standard output]")->type_name("FILE");
+  command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace canzona::harness

@@ -1,0 +1,39 @@
+// How the subcommands that need real ranks start them: as processes of an MPI job, or as threads of this process.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "harness/cli/arguments.hpp"
+#include "optimized/engine/rank.hpp"
+
+namespace canzona::harness {
+
+struct LaunchArguments {
+  std::string ranks;  ///< empty: this process is one of an MPI job, which may be a job of one
+  std::string backend = "host";
+  std::string deadline = "60";
+};
+
+/// Adds them to a subcommand that has add_common's options.
+void add_launch(CLI::App& command, LaunchArguments& arguments);
+
+/// dp and tp for so many ranks: what was not given follows. Throws InputError where they do not make that many.
+void settle_mesh(CommonArguments& arguments, int ranks);
+
+/// What a process has to say before ranks start.
+struct Launch {
+  Mesh mesh;
+  nlohmann::ordered_json identity;  ///< what all processes must have in common, by name
+};
+
+/// prepare(ranks, writes) on each process (`writes` on the one that prints and writes files); body on each rank; finish
+/// where results are, when all is done: its exit code is that of the launch. Processes whose binary or identity
+/// differs, or one of which throws InputError, do not start: the first says why. A rank that fails or stalls ends all
+/// with kRankFailed.
+int launch(const LaunchArguments& arguments, const std::function<Launch(int ranks, bool writes)>& prepare,
+           const optimized::RankBody& body, const std::function<int()>& finish);
+
+}  // namespace canzona::harness
