@@ -58,6 +58,12 @@ struct Multiply {
   void operator()(std::int64_t i) { to[i] = scale * from[i]; }
 };
 
+struct SetIdentity {
+  std::int64_t cols;
+  float* matrix;
+  void operator()(std::int64_t i) { matrix[i] = i % (cols + 1) == 0 ? 1.0f : 0.0f; }
+};
+
 /// A ← A + value·I; i counts rows.
 struct AddToDiagonal {
   float value;

@@ -59,12 +59,6 @@ struct GraftAdam {
   }
 };
 
-struct SetIdentity {
-  std::int64_t cols;
-  float* matrix;
-  void operator()(std::int64_t i) { matrix[i] = i % (cols + 1) == 0 ? 1.0f : 0.0f; }
-};
-
 struct SetOne {
   float* scale;
   void operator()(std::int64_t /*one*/) { *scale = 1; }

@@ -72,12 +72,6 @@ struct SetZero {
   void operator()(std::int64_t i) { to[i] = 0; }
 };
 
-struct SetIdentity {
-  std::int64_t cols;
-  float* matrix;
-  void operator()(std::int64_t i) { matrix[i] = i % (cols + 1) == 0 ? 1.0f : 0.0f; }
-};
-
 /// Q ← V with its columns in reverse, by descending eigenvalue, where there is a V; else the side has failed.
 struct TakeReversed {
   const std::int32_t* found;
