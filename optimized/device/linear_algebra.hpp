@@ -2,6 +2,7 @@
 // stream.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "optimized/device/memory.hpp"
@@ -37,11 +38,14 @@ class LinearAlgebra {
                        MatrixOut C) = 0;
   /// C ← alpha·A·Aᵀ + beta·C (or AᵀA), C symmetric before and after: half the FLOPs of a product.
   virtual void symmetric_product(Stream& stream, float alpha, MatrixIn A, Transpose a, float beta, MatrixOut C) = 0;
-  /// A = V·diag(values)·Vᵀ, values ascending; A is replaced by V, eigenvectors in columns. found[0] is 1, or 0 where
-  /// there was none and A is spoilt.
-  virtual void eigh(Stream& stream, MatrixOut A, DevicePointer<float> values, DevicePointer<std::int32_t> found) = 0;
-  /// A is replaced by the orthogonal factor of its QR decomposition.
-  virtual void qr(Stream& stream, MatrixOut A) = 0;
+  /// Bytes of work memory that eigh and qr of an n × n matrix need. Throws InputError where n is beyond the backend.
+  virtual std::int64_t factorization_bytes(std::int64_t n) const = 0;
+  /// A = V·diag(values)·Vᵀ, values ascending; A is replaced by V, eigenvectors in columns. Solved again in fp64 where
+  /// fp32 fails. found[0] is 1, or 0 where A is not finite or there was nothing finite, and A is spoilt.
+  virtual void eigh(Stream& stream, MatrixOut A, DevicePointer<float> values, DevicePointer<std::int32_t> found,
+                    DevicePointer<std::byte> work) = 0;
+  /// A is replaced by the orthogonal factor of its QR decomposition; by something not finite where A was not.
+  virtual void qr(Stream& stream, MatrixOut A, DevicePointer<std::byte> work) = 0;
 };
 
 }  // namespace canzona::optimized

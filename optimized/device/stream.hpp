@@ -1,8 +1,11 @@
 // Streams run what is given to them in order; events tie streams to each other. The meaning is CUDA's on every backend.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+
+#include "optimized/device/memory.hpp"
 
 namespace canzona::optimized {
 
@@ -30,6 +33,11 @@ class Stream {
 
   /// Runs `task` on the host when the work before it is done; work after it waits for it.
   virtual void run(std::function<void()> task) = 0;
+  /// At most `most` times, and only while *go is not 0 when the work before is done: what `body` puts on the stream
+  /// that it is given, events excepted. `body` may be called after this returns, or not at all. A backend whose streams
+  /// cannot look at a flag by themselves may block the caller.
+  virtual void repeat_while(DevicePointer<const std::int32_t> go, std::int64_t most,
+                            std::function<void(Stream&)> body) = 0;
   /// `event` is passed when the work before is done.
   virtual void record(Event& event) = 0;
   /// Work after this waits for the latest record of `event` at the time of this call; an event never recorded is

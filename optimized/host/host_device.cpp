@@ -6,20 +6,9 @@
 #include <cmath>
 #include <cstring>
 #include <new>
-#include <vector>
 
+#include "optimized/host/factorizations.hpp"
 #include "optimized/host/host_stream.hpp"
-#include "reference/core/error.hpp"
-
-// LAPACK as OpenBLAS exports it. Column-major: of a symmetric matrix that is the same, of others the transpose.
-extern "C" {
-void ssyevd_(const char* job, const char* triangle, const int* n, float* a, const int* lda, float* values, float* work,
-             const int* work_size, int* integers, const int* integers_size, int* info);
-void sgelqf_(const int* m, const int* n, float* a, const int* lda, float* tau, float* work, const int* work_size,
-             int* info);
-void sorglq_(const int* m, const int* n, const int* k, float* a, const int* lda, const float* tau, float* work,
-             const int* work_size, int* info);
-}
 
 namespace canzona::optimized {
 namespace {
@@ -49,36 +38,15 @@ class HostLinearAlgebra final : public LinearAlgebra {
     });
   }
 
-  void eigh(Stream& stream, MatrixOut A, DevicePointer<float> values, DevicePointer<std::int32_t> found) override {
-    stream.run([=] {
-      const int n = width(A.rows);
-      const int ask = -1;
-      int info = 0, integer_size = 0;
-      float work_size = 0;
-      ssyevd_("V", "U", &n, A.data.raw(), &n, values.raw(), &work_size, &ask, &integer_size, &ask, &info);
-      std::vector<float> work(static_cast<std::size_t>(work_size));
-      std::vector<int> integers(static_cast<std::size_t>(integer_size));
-      const int size = static_cast<int>(work.size());
-      ssyevd_("V", "U", &n, A.data.raw(), &n, values.raw(), work.data(), &size, integers.data(), &integer_size, &info);
-      transpose_in_place(A);  // LAPACK leaves eigenvectors in columns of its column-major order
-      found.raw()[0] = info == 0 ? 1 : 0;
-    });
+  std::int64_t factorization_bytes(std::int64_t n) const override { return host_factorization_bytes(n); }
+
+  void eigh(Stream& stream, MatrixOut A, DevicePointer<float> values, DevicePointer<std::int32_t> found,
+            DevicePointer<std::byte> work) override {
+    stream.run([=] { found.raw()[0] = host_eigh(A.data.raw(), A.rows, values.raw(), work.raw()) ? 1 : 0; });
   }
 
-  void qr(Stream& stream, MatrixOut A) override {
-    stream.run([=] {
-      // Row-major A = QR is column-major Aᵀ = RᵀQᵀ: an LQ decomposition, whose Q there is Qᵀ here.
-      const int n = width(A.rows);
-      const int ask = -1;
-      int info = 0;
-      float size = 0;
-      std::vector<float> tau(static_cast<std::size_t>(n));
-      sgelqf_(&n, &n, A.data.raw(), &n, tau.data(), &size, &ask, &info);
-      std::vector<float> work(static_cast<std::size_t>(size));
-      int work_size = static_cast<int>(work.size());
-      sgelqf_(&n, &n, A.data.raw(), &n, tau.data(), work.data(), &work_size, &info);
-      sorglq_(&n, &n, &n, A.data.raw(), &n, tau.data(), work.data(), &work_size, &info);
-    });
+  void qr(Stream& stream, MatrixOut A, DevicePointer<std::byte> work) override {
+    stream.run([=] { host_qr(A.data.raw(), A.rows, work.raw()); });
   }
 
  private:
@@ -94,13 +62,6 @@ class HostLinearAlgebra final : public LinearAlgebra {
             data[j * n + i] = data[i * n + j];
         }
       }
-    }
-  }
-
-  static void transpose_in_place(MatrixOut A) {
-    float* data = A.data.raw();
-    for (std::int64_t i = 0; i < A.rows; ++i) {
-      for (std::int64_t j = i + 1; j < A.rows; ++j) std::swap(data[i * A.rows + j], data[j * A.rows + i]);
     }
   }
 };

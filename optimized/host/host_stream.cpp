@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "reference/core/error.hpp"
+
 namespace canzona::optimized {
 
 double host_seconds() {
@@ -40,6 +42,23 @@ void HostEvent::wait_for(std::int64_t record) {
   passed_.wait(lock, [&] { return done_ >= record; });
 }
 
+namespace {
+
+/// Does at once what is given to it: the stream of a body that is repeated inside a task.
+class ImmediateStream final : public Stream {
+ public:
+  void run(std::function<void()> task) override { task(); }
+  void repeat_while(DevicePointer<const std::int32_t> go, std::int64_t most,
+                    std::function<void(Stream&)> body) override {
+    for (std::int64_t round = 0; round < most && *go.raw() != 0; ++round) body(*this);
+  }
+  void record(Event&) override { throw Error("a repeated body may not record an event"); }
+  void wait(Event&) override { throw Error("a repeated body may not wait for an event"); }
+  void synchronize() override {}
+};
+
+}  // namespace
+
 HostStream::HostStream() : worker_([this] { work(); }) {}
 
 HostStream::~HostStream() {
@@ -64,6 +83,11 @@ void HostStream::run(std::function<void()> task) {
       failure_ = std::current_exception();
     }
   });
+}
+
+void HostStream::repeat_while(DevicePointer<const std::int32_t> go, std::int64_t most,
+                              std::function<void(Stream&)> body) {
+  run([go, most, body = std::move(body)] { ImmediateStream().repeat_while(go, most, body); });
 }
 
 void HostStream::record(Event& event) {

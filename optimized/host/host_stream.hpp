@@ -40,6 +40,8 @@ class HostStream final : public Stream {
   ~HostStream() override;
 
   void run(std::function<void()> task) override;
+  void repeat_while(DevicePointer<const std::int32_t> go, std::int64_t most,
+                    std::function<void(Stream&)> body) override;
   void record(Event& event) override;
   void wait(Event& event) override;
   void synchronize() override;

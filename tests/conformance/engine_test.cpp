@@ -69,6 +69,8 @@ constexpr double kBound = 485 * std::numeric_limits<float>::epsilon();
 
 TEST(Engine, EqualsOneDeviceUnderEveryStrategyAndMesh) {
   for (const EngineOptimizer& optimizer : EngineOptimizers::instance().all()) {
+    // What refreshes preconditioners has no analytic bound: preconditioners_test.cpp derives one from its response.
+    if (reference::Optimizers::instance().find(optimizer.name).refresh_cost) continue;
     for (const std::string& strategy : testing_support::strategy_names()) {
       for (const Mesh& mesh : std::vector<Mesh>{{1, 1}, {2, 1}, {3, 1}, {1, 4}, {2, 2}, {4, 2}, {16, 1}}) {
         const Workload workload = workload_of(mesh, strategy, optimizer.name);

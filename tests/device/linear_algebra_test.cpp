@@ -4,7 +4,10 @@
 #include <Eigen/Dense>
 
 #include "optimized/device/launch.hpp"
+#include "optimized/device/launch_maximum.hpp"
+#include "optimized/host/factorizations.hpp"
 #include "optimized/host/host_device.hpp"
+#include "reference/core/error.hpp"
 #include "reference/core/matrix.hpp"
 #include "tests/support.hpp"
 
@@ -20,6 +23,10 @@ class HostAlgebra : public ::testing::Test {
     device->copy(*stream, matrix.data(), buffers.back().as<float>().raw(), sizeof(float) * matrix.size());
     stream->synchronize();
     return {buffers.back().as<float>(), matrix.rows(), matrix.cols()};
+  }
+  DevicePointer<std::byte> work(std::int64_t n) {
+    buffers.push_back(device->allocate(static_cast<std::size_t>(algebra.factorization_bytes(n))));
+    return buffers.back().as<std::byte>();
   }
   Matrix<float> get(const MatrixOut& view) {
     Matrix<float> matrix(view.rows, view.cols);
@@ -90,7 +97,7 @@ TEST_F(HostAlgebra, EighRebuildsTheMatrixWithAscendingValues) {
     const MatrixOut V = put(A);
     const Buffer values = device->allocate_elements<float>(n);
     const Buffer found = device->allocate_elements<std::int32_t>(1);
-    algebra.eigh(*stream, V, values.as<float>(), found.as<std::int32_t>());
+    algebra.eigh(*stream, V, values.as<float>(), found.as<std::int32_t>(), work(n));
     const Matrix<float> vectors = get(V);
     EXPECT_EQ(*found.as<std::int32_t>().raw(), 1);
     const Eigen::Map<const Eigen::VectorXf> lambda(values.as<float>().raw(), n);
@@ -103,13 +110,60 @@ TEST_F(HostAlgebra, QrLeavesAnOrthogonalBasisOfTheColumns) {
   for (const int n : {1, 2, 17, 64}) {
     const Matrix<float> A = random_matrix<float>(n, n, 5);
     const MatrixOut view = put(A);
-    algebra.qr(*stream, view);
+    algebra.qr(*stream, view, work(n));
     const Matrix<float> Q = get(view);
     const Matrix<float> identity = Matrix<float>::Identity(n, n);
     expect_residual(Q.transpose() * Q - identity, identity);
     // QᵀA is upper triangular.
     const Matrix<float> R = Q.transpose() * A;
     expect_residual(R.triangularView<Eigen::StrictlyLower>(), A);
+  }
+}
+
+/// Solvers that fail, after they have spoilt what they were given.
+template <class Scalar>
+void failing(const char*, const char*, const int* n, Scalar* a, const int*, Scalar*, Scalar*, const int*, int*,
+             const int*, int* info) {
+  std::fill(a, a + *n * *n, Scalar{0});
+  *info = 1;
+}
+
+TEST_F(HostAlgebra, EighIsSolvedAgainInDoubleAfterAFailure) {
+  const Matrix<float> S = random_matrix<float>(9, 9, 4);
+  const Matrix<float> A = S * S.transpose();
+  const MatrixOut once = put(A), twice = put(A), never = put(A);
+  std::vector<float> values(9), expected(9);
+  EXPECT_TRUE(host_eigh(once.data.raw(), 9, expected.data(), work(9).raw()));
+  EXPECT_TRUE(host_eigh(twice.data.raw(), 9, values.data(), work(9).raw(), {failing, lapack_solvers().twice}));
+  const Matrix<float> vectors = get(twice);
+  const Eigen::Map<const Eigen::VectorXf> lambda(values.data(), 9);
+  expect_residual(vectors * lambda.asDiagonal() * vectors.transpose() - A, A);
+  for (int i = 0; i < 9; ++i) EXPECT_NEAR(values[i], expected[i], 50 * 9 * 1.2e-7 * A.norm());
+  EXPECT_FALSE(host_eigh(never.data.raw(), 9, values.data(), work(9).raw(), {failing, failing}));
+}
+
+TEST_F(HostAlgebra, EighOfWhatIsNotFiniteIsNotFound) {
+  for (const float spoilt : {NAN, INFINITY}) {
+    Matrix<float> A = Matrix<float>::Identity(5, 5);
+    A(2, 2) = spoilt;
+    const Buffer values = device->allocate_elements<float>(5);
+    const Buffer found = device->allocate_elements<std::int32_t>(1);
+    algebra.eigh(*stream, put(A), values.as<float>(), found.as<std::int32_t>(), work(5));
+    stream->synchronize();
+    EXPECT_EQ(*found.as<std::int32_t>().raw(), 0);
+  }
+  EXPECT_THROW(algebra.factorization_bytes(32767), InputError);
+}
+
+TEST_F(HostAlgebra, FindsTheLargestAndNaN) {
+  const Buffer largest = device->allocate_elements<double>(1);
+  const std::vector<double> list{-3, 2, -7, 1};
+  for (const int nan_at : {-1, 0, 2, 3}) {
+    launch_maximum(*stream, 4, largest.as<double>(),
+                   [&](std::int64_t i) { return i == nan_at ? NAN : list[static_cast<std::size_t>(i)]; });
+    stream->synchronize();
+    const double got = *largest.as<double>().raw();
+    EXPECT_TRUE(nan_at < 0 ? got == 2 : std::isnan(got)) << nan_at;
   }
 }
 

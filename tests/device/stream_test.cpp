@@ -91,6 +91,29 @@ TEST_F(HostStreams, AFailureIsRethrownOnceAndHoldsNobodyBack) {
   EXPECT_TRUE(ran);
 }
 
+TEST_F(HostStreams, ABodyIsRepeatedWhileItsFlagIsSetAndNoMoreOftenThanAsked) {
+  const Buffer flag = device->allocate_elements<std::int32_t>(1);
+  std::int32_t* go = flag.as<std::int32_t>().raw();
+  int rounds = 0;
+  const auto body = [&](Stream& stream) {
+    stream.run([&] { ++rounds; });
+    stream.run([&] { *go = rounds < 3 ? 1 : 0; });
+  };
+  const auto rounds_of = [&](std::int32_t first, std::int64_t most) {
+    rounds = 0;
+    a->run([=] { *go = first; });  // the flag counts when the work before is done
+    a->repeat_while(flag.as<std::int32_t>(), most, body);
+    a->synchronize();
+    return rounds;
+  };
+  EXPECT_EQ(rounds_of(1, 10), 3);
+  EXPECT_EQ(rounds_of(1, 2), 2);
+  EXPECT_EQ(rounds_of(0, 10), 0);
+  a->run([=] { *go = 1; });
+  a->repeat_while(flag.as<std::int32_t>(), 1, [&](Stream& stream) { stream.record(*event); });
+  EXPECT_THROW(a->synchronize(), Error);
+}
+
 TEST_F(HostStreams, PendingWorkIsDoneBeforeAStreamGoes) {
   std::atomic<int> count = 0;
   for (int i = 0; i < 50; ++i) a->run([&] { ++count; });

@@ -1,0 +1,115 @@
+#include "optimized/host/factorizations.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "reference/core/error.hpp"
+
+// LAPACK as OpenBLAS exports it. Column-major: of a symmetric matrix that is the same, of others the transpose.
+extern "C" {
+canzona::optimized::SymmetricSolver<float> ssyevd_;
+canzona::optimized::SymmetricSolver<double> dsyevd_;
+void sgelqf_(const int* m, const int* n, float* a, const int* lda, float* tau, float* work, const int* work_size,
+             int* info);
+void sorglq_(const int* m, const int* n, const int* k, float* a, const int* lda, const float* tau, float* work,
+             const int* work_size, int* info);
+}
+
+namespace canzona::optimized {
+namespace {
+
+/// Of ?syevd with eigenvectors: 1 + 6n + 2n² numbers and 3 + 5n integers, the least that its documentation allows. More
+/// helps only its reduction to tridiagonal form, whose blocks fit into 2n² for all but the smallest n.
+int symmetric_work(int n) { return 1 + 6 * n + 2 * n * n; }
+int symmetric_integers(int n) { return 3 + 5 * n; }
+
+/// Of sgelqf and sorglq: n times the block size, which ilaenv puts at 32 (64 in OpenBLAS).
+constexpr int kBlock = 64;
+int orthogonal_work(int n) { return n * kBlock; }
+
+/// Work memory of eigh: the matrix and its eigenvalues in fp64, the solver's numbers in either precision, its integers.
+struct SymmetricWork {
+  SymmetricWork(std::byte* work, std::int64_t n) {
+    matrix = reinterpret_cast<double*>(work);
+    values = matrix + n * n;
+    twice = values + n;
+    single = reinterpret_cast<float*>(twice);
+    integers = reinterpret_cast<int*>(twice + symmetric_work(static_cast<int>(n)));
+  }
+  double* matrix;
+  double* values;
+  double* twice;
+  float* single;
+  int* integers;
+};
+
+template <class Scalar>
+bool all_finite(const Scalar* values, std::int64_t count) {
+  return std::all_of(values, values + count, [](Scalar value) { return std::isfinite(value); });
+}
+
+template <class Scalar>
+bool solve(SymmetricSolver<Scalar>* solver, Scalar* A, std::int64_t size, Scalar* values, Scalar* work, int* integers) {
+  const int n = static_cast<int>(size);
+  const int work_size = symmetric_work(n);
+  const int integers_size = symmetric_integers(n);
+  int info = 0;
+  solver("V", "U", &n, A, &n, values, work, &work_size, integers, &integers_size, &info);
+  return info == 0 && all_finite(values, size) && all_finite(A, size * size);
+}
+
+void transpose_in_place(float* A, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t j = i + 1; j < n; ++j) std::swap(A[i * n + j], A[j * n + i]);
+  }
+}
+
+}  // namespace
+
+SymmetricSolvers lapack_solvers() { return {&ssyevd_, &dsyevd_}; }
+
+std::int64_t host_factorization_bytes(std::int64_t n) {
+  constexpr std::int64_t kLongest = 32766;  // 1 + 6n + 2n² ≤ 2³¹ − 1
+  if (n > kLongest) {
+    throw InputError("", "the side of a matrix to factorize", fmt::format("{}", n),
+                     fmt::format("up to {}, for LAPACK's 32-bit sizes", kLongest));
+  }
+  const int side = static_cast<int>(n);
+  const std::int64_t doubles = n * n + n + symmetric_work(side);
+  const auto eigh = static_cast<std::int64_t>(sizeof(double)) * doubles +
+                    static_cast<std::int64_t>(sizeof(int)) * symmetric_integers(side);
+  const auto qr = static_cast<std::int64_t>(sizeof(float)) * (n + orthogonal_work(side));
+  return std::max(eigh, qr);
+}
+
+bool host_eigh(float* A, std::int64_t n, float* values, std::byte* work, const SymmetricSolvers& solvers) {
+  const std::int64_t numel = n * n;
+  if (!all_finite(A, numel)) return false;
+  const SymmetricWork own(work, n);
+  std::copy(A, A + numel, own.matrix);  // the solver spoils its input
+  // LAPACK leaves eigenvectors in the columns of its column-major order.
+  if (solve(solvers.single, A, n, values, own.single, own.integers)) {
+    transpose_in_place(A, n);
+    return true;
+  }
+  if (!solve(solvers.twice, own.matrix, n, own.values, own.twice, own.integers)) return false;
+  for (std::int64_t i = 0; i < n; ++i) values[i] = static_cast<float>(own.values[i]);
+  for (std::int64_t i = 0; i < numel; ++i) A[i] = static_cast<float>(own.matrix[i]);
+  transpose_in_place(A, n);
+  return all_finite(values, n) && all_finite(A, numel);
+}
+
+void host_qr(float* A, std::int64_t n, std::byte* work) {
+  // Row-major A = QR is column-major Aᵀ = RᵀQᵀ: an LQ decomposition, whose Q there is Qᵀ here.
+  const int side = static_cast<int>(n);
+  const int size = orthogonal_work(side);
+  float* tau = reinterpret_cast<float*>(work);
+  int info = 0;
+  sgelqf_(&side, &side, A, &side, tau, tau + n, &size, &info);
+  sorglq_(&side, &side, &side, A, &side, tau, tau + n, &size, &info);
+}
+
+}  // namespace canzona::optimized

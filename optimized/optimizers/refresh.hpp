@@ -1,0 +1,95 @@
+// What optimizers with preconditioners share on a device: the count of refreshes that failed, and small functors. As
+// reference/optimizers/refresh.hpp, for shampoo.cpp, soap.cpp and inverse_root.cpp.
+#pragma once
+
+#include <cmath>
+
+#include "optimized/optimizers/optimizer.hpp"
+
+namespace canzona::optimized {
+
+/// Counts the matrices whose refresh failed on one side or more: a flag that sides set, a total, and its copy on the
+/// host.
+class FailedRefreshes {
+ public:
+  explicit FailedRefreshes(Device& device)
+      : device_(device),
+        flag_(device.allocate_elements<std::int32_t>(1)),
+        total_(device.allocate_elements<std::int64_t>(1)) {}
+
+  /// 0 until a side of the current matrix fails.
+  DevicePointer<std::int32_t> flag() const { return flag_.as<std::int32_t>(); }
+
+  /// All sides of a matrix have been refreshed.
+  void end_matrix(Stream& stream) { launch(stream, 1, Count{flag().raw(), total_.as<std::int64_t>().raw()}); }
+
+  /// All matrices have. The host knows how many failed when the stream is idle.
+  void end_refresh(Stream& stream) { device_.copy(stream, total_.as<std::int64_t>().raw(), &known_, sizeof(known_)); }
+
+  std::int64_t known() const { return known_; }
+
+ private:
+  struct Count {
+    std::int32_t* flag;
+    std::int64_t* total;
+    void operator()(std::int64_t /*one*/) {
+      *total += *flag;
+      *flag = 0;
+    }
+  };
+
+  Device& device_;
+  Buffer flag_;
+  Buffer total_;
+  std::int64_t known_ = 0;
+};
+
+struct Copy {
+  const float* from;
+  float* to;
+  void operator()(std::int64_t i) { to[i] = from[i]; }
+};
+
+/// to ← scale·from
+struct Multiply {
+  float scale;
+  const float* from;
+  float* to;
+  void operator()(std::int64_t i) { to[i] = scale * from[i]; }
+};
+
+struct SetIdentity {
+  std::int64_t cols;
+  float* matrix;
+  void operator()(std::int64_t i) { matrix[i] = i % (cols + 1) == 0 ? 1.0f : 0.0f; }
+};
+
+/// A ← A + value·I; i counts rows.
+struct AddToDiagonal {
+  float value;
+  std::int64_t cols;
+  float* matrix;
+  void operator()(std::int64_t i) { matrix[i * cols + i] += value; }
+};
+
+/// Of a sum: ‖values‖².
+struct Square {
+  const float* values;
+  double operator()(std::int64_t i) const { return static_cast<double>(values[i]) * static_cast<double>(values[i]); }
+};
+
+/// Of a sum: how many values are not finite.
+struct NotFinite {
+  const float* values;
+  double operator()(std::int64_t i) const { return std::isfinite(values[i]) ? 0 : 1; }
+};
+
+/// to ← from where *good is not 0.
+struct CopyIf {
+  const std::int32_t* good;
+  const float* from;
+  float* to;
+  void operator()(std::int64_t i) { to[i] = *good != 0 ? from[i] : to[i]; }
+};
+
+}  // namespace canzona::optimized

@@ -1,0 +1,319 @@
+// Shampoo on a device. Must equal reference/optimizers/shampoo.cpp.
+#include <algorithm>
+#include <cmath>
+
+#include "optimized/optimizers/inverse_root.hpp"
+#include "optimized/optimizers/refresh.hpp"
+
+namespace canzona::optimized {
+namespace {
+
+/// Slots of the workspace, each for one tile: its gradient, the filtered gradient M̂ and the grafted direction D where
+/// they are no state, the products with the roots, ‖P‖² and ‖D‖², the scale of the update; then those of InverseRoot.
+enum Slot : std::size_t { kG, kFiltered, kGrafted, kLeft, kRight, kSquares, kScale, kRoots };
+
+enum class Grafting { none, sgd, adam };
+
+/// A tile of a matrix, to ← factor·tile.
+struct TakeTile {
+  float factor;
+  const float* matrix;  // from the tile's first element
+  std::int64_t stride;  // of the matrix
+  std::int64_t cols;    // of the tile
+  float* to;
+  void operator()(std::int64_t i) { to[i] = factor * matrix[stride == cols ? i : (i / cols) * stride + i % cols]; }
+};
+
+/// A tile of a matrix ← scale·from
+struct PutTile {
+  const float* scale;
+  const float* from;
+  std::int64_t stride;
+  std::int64_t cols;
+  float* matrix;
+  void operator()(std::int64_t i) { matrix[stride == cols ? i : (i / cols) * stride + i % cols] = *scale * from[i]; }
+};
+
+/// m ← β₁m + (1 − β₁)G; M̂ = m/(1 − β₁ᵗ)
+struct Filter {
+  float b1, one_minus_b1, correction;
+  const float* gradient;
+  float* m;
+  float* filtered;
+  void operator()(std::int64_t i) {
+    m[i] = b1 * m[i] + one_minus_b1 * gradient[i];
+    filtered[i] = m[i] / correction;
+  }
+};
+
+/// v ← β₂v + (1 − β₂)G²; D = M̂/(√(v/(1 − β₂ᵗ)) + ε)
+struct GraftAdam {
+  float b2, one_minus_b2, correction, eps;
+  const float* gradient;
+  const float* filtered;
+  float* v;
+  float* grafted;
+  void operator()(std::int64_t i) {
+    v[i] = b2 * v[i] + one_minus_b2 * (gradient[i] * gradient[i]);
+    grafted[i] = filtered[i] / (std::sqrt(v[i] / correction) + eps);
+  }
+};
+
+struct SetOne {
+  float* scale;
+  void operator()(std::int64_t /*one*/) { *scale = 1; }
+};
+
+/// ‖D‖/(‖P‖ + ε); 1 where that is a division by zero.
+struct LendNorm {
+  const double* squares;
+  double eps;
+  float* scale;
+  void operator()(std::int64_t /*one*/) {
+    const double norm = std::sqrt(squares[0]) + eps;
+    *scale = norm > 0 ? static_cast<float>(std::sqrt(squares[1]) / norm) : 1.0f;
+  }
+};
+
+/// One preconditioned side of a tile.
+struct Side {
+  bool left;
+  MatrixOut factor;
+  MatrixOut root;
+};
+
+/// A part of one matrix of the stack, with state of its own.
+struct Tile {
+  std::int64_t place;  ///< of its first element in the stack
+  Shape shape;
+  DevicePointer<float> m;  ///< where β₁ > 0
+  DevicePointer<float> v;  ///< where Adam is grafted
+  std::vector<Side> sides;
+};
+
+reference::RootMethod method_of(const Options& options) {
+  reference::RootMethod method{reference::root_method(options.text("root_method")),
+                               options.integer("max_iterations"),
+                               {},
+                               options.integer("order"),
+                               options.number("rel_epsilon")};
+  if (!options.is("tolerance", "method")) method.tolerance = options.number("tolerance");
+  return method;
+}
+
+Grafting grafting_of(const Options& options) {
+  return options.is("grafting", "adam")  ? Grafting::adam
+         : options.is("grafting", "sgd") ? Grafting::sgd
+                                         : Grafting::none;
+}
+
+/// The longest side that is preconditioned, of tiles whose largest is `tile`: a side's last tile may be shorter.
+std::int64_t longest_side(Shape shape, Shape tile, std::int64_t limit) {
+  std::int64_t longest = 0;
+  for (const std::int64_t side : {tile.rows, shape.rows % tile.rows, tile.cols, shape.cols % tile.cols})
+    longest = std::max(longest, side <= limit ? side : 0);
+  return longest;
+}
+
+class Shampoo final : public MatrixOptimizer {
+ public:
+  explicit Shampoo(const Preparation& own)
+      : device_(own.device),
+        workspace_(own.workspace),
+        cols_(own.shape.cols),
+        beta1_(own.options.number("beta1")),
+        beta2_(own.options.number("beta2")),
+        bias_correction_(own.options.is("use_bias_correction", "on")),
+        grafting_(grafting_of(own.options)),
+        grafting_beta2_(own.options.number("grafting_beta2")),
+        grafting_epsilon_(own.options.number("grafting_epsilon")),
+        grafting_denominator_epsilon_(own.options.number("grafting_denominator_epsilon")),
+        period_(own.options.integer("precondition_frequency")),
+        start_(own.options.integer("start_preconditioning_step")),
+        max_precond_dim_(own.options.integer("max_precond_dim")),
+        turns_(own.turns),
+        largest_(largest_tile(own)),
+        inverse_root_(device_, workspace_, kRoots, longest_side(own.shape, largest_, max_precond_dim_),
+                      1 / own.options.number("inverse_exponent"), own.options.number("epsilon"),
+                      method_of(own.options)),
+        failed_(device_) {
+    for (const Slot slot : {kG, kFiltered, kGrafted, kLeft, kRight})
+      workspace_.reserve(slot, largest_.numel() * static_cast<std::int64_t>(sizeof(float)));
+    workspace_.reserve(kSquares, 2 * sizeof(double));
+    workspace_.reserve(kScale, sizeof(float));
+    for (std::int64_t index = 0; index < own.count(); ++index) matrices_.push_back(tiles_of(own, index));
+  }
+
+  void step(Stream& stream, float factor, DevicePointer<const float> gradient, DevicePointer<float> update) override {
+    if (++steps_ == 1) set_identities(stream);
+    bool refreshed = false;
+    for (std::size_t index = 0; index < matrices_.size(); ++index) {
+      const bool refreshes = is_refresh(turns_[index]);
+      const bool has_roots = steps_ >= first_refresh(turns_[index]);
+      for (const Tile& tile : matrices_[index]) {
+        const MatrixOut G{workspace_.slot<float>(kG), tile.shape.rows, tile.shape.cols};
+        launch(stream, G.size(), TakeTile{factor, (gradient + tile.place).raw(), cols_, G.cols, G.data.raw()});
+        accumulate(stream, tile, in(G));
+        if (refreshes) refresh(stream, tile);
+        const MatrixIn filtered = filter(stream, tile, in(G));
+        const MatrixIn grafted = graft(stream, tile, in(G), filtered);
+        const MatrixIn direction = has_roots                     ? precondition(stream, tile, filtered, grafted)
+                                   : grafting_ == Grafting::none ? unscaled(stream, filtered)
+                                                                 : unscaled(stream, grafted);
+        launch(stream, G.size(),
+               PutTile{workspace_.slot<float>(kScale).raw(), direction.data.raw(), cols_, G.cols,
+                       (update + tile.place).raw()});
+      }
+      if (refreshes) failed_.end_matrix(stream);
+      refreshed = refreshed || refreshes;
+    }
+    if (refreshed) failed_.end_refresh(stream);
+  }
+
+  std::int64_t failed_refreshes() const override { return failed_.known(); }
+
+ private:
+  static Shape largest_tile(const Preparation& own) {
+    const std::int64_t block_size = own.options.integer("block_size");
+    if (block_size == 0) return own.shape;
+    return {std::min(own.shape.rows, block_size), std::min(own.shape.cols, block_size)};
+  }
+
+  DevicePointer<float> take(std::int64_t count) {
+    memory_.push_back(device_.allocate_elements<float>(count));
+    return memory_.back().as<float>();
+  }
+
+  /// The matrix cut at multiples of block_size; whole where that is 0.
+  std::vector<Tile> tiles_of(const Preparation& own, std::int64_t index) {
+    std::vector<Tile> tiles;
+    for (std::int64_t row = 0; row < own.shape.rows; row += largest_.rows) {
+      for (std::int64_t col = 0; col < own.shape.cols; col += largest_.cols) {
+        Tile tile{index * own.shape.numel() + row * own.shape.cols + col,
+                  {std::min(largest_.rows, own.shape.rows - row), std::min(largest_.cols, own.shape.cols - col)},
+                  {},
+                  {},
+                  {}};
+        if (beta1_ > 0) tile.m = take(tile.shape.numel());
+        if (grafting_ == Grafting::adam) tile.v = take(tile.shape.numel());
+        for (const bool left : {true, false}) {
+          const std::int64_t n = left ? tile.shape.rows : tile.shape.cols;
+          if (n <= max_precond_dim_) tile.sides.push_back({left, {take(n * n), n, n}, {take(n * n), n, n}});
+        }
+        tiles.push_back(std::move(tile));
+      }
+    }
+    return tiles;
+  }
+
+  /// The step from which roots exist.
+  std::int64_t first_refresh(std::int64_t turn) const { return start_ > 0 ? start_ : period_ - turn % period_; }
+
+  bool is_refresh(std::int64_t turn) const {
+    const std::int64_t first = first_refresh(turn);
+    return steps_ == first || (steps_ > first && (steps_ + turn) % period_ == 0);
+  }
+
+  void set_identities(Stream& stream) {
+    for (const std::vector<Tile>& tiles : matrices_) {
+      for (const Tile& tile : tiles) {
+        for (const Side& side : tile.sides)
+          launch(stream, side.root.size(), SetIdentity{side.root.cols, side.root.data.raw()});
+      }
+    }
+  }
+
+  /// A ← β₂·A + (1 − β₂)·(left: G·Gᵀ, right: Gᵀ·G); a plain sum where β₂ is 1
+  void accumulate(Stream& stream, const Tile& tile, MatrixIn G) {
+    const auto weight = static_cast<float>(beta2_ < 1 ? 1 - beta2_ : 1);
+    for (const Side& side : tile.sides) {
+      device_.linear_algebra().symmetric_product(stream, weight, G, side.left ? Transpose::no : Transpose::yes,
+                                                 static_cast<float>(beta2_), side.factor);
+    }
+  }
+
+  void refresh(Stream& stream, const Tile& tile) {
+    const double correction = bias_correction_ && beta2_ < 1 ? 1 - std::pow(beta2_, static_cast<double>(steps_)) : 1;
+    for (const Side& side : tile.sides)
+      inverse_root_.compute(stream, in(side.factor), static_cast<float>(correction), side.root, failed_.flag());
+  }
+
+  /// The bias-corrected first moment, or the gradient itself where β₁ is 0.
+  MatrixIn filter(Stream& stream, const Tile& tile, MatrixIn G) {
+    if (beta1_ == 0) return G;
+    const MatrixOut filtered{workspace_.slot<float>(kFiltered), G.rows, G.cols};
+    const double correction = bias_correction_ ? 1 - std::pow(beta1_, static_cast<double>(steps_)) : 1;
+    launch(stream, G.size(),
+           Filter{static_cast<float>(beta1_), static_cast<float>(1 - beta1_), static_cast<float>(correction),
+                  G.data.raw(), tile.m.raw(), filtered.data.raw()});
+    return in(filtered);
+  }
+
+  /// The direction whose norm is lent: adam: M̂/(√V̂ + ε), V of the raw gradient and always bias-corrected; sgd: M̂.
+  MatrixIn graft(Stream& stream, const Tile& tile, MatrixIn G, MatrixIn filtered) {
+    if (grafting_ != Grafting::adam) return filtered;
+    const MatrixOut grafted{workspace_.slot<float>(kGrafted), G.rows, G.cols};
+    const double correction = 1 - std::pow(grafting_beta2_, static_cast<double>(steps_));
+    launch(stream, G.size(),
+           GraftAdam{static_cast<float>(grafting_beta2_), static_cast<float>(1 - grafting_beta2_),
+                     static_cast<float>(correction), static_cast<float>(grafting_epsilon_), G.data.raw(),
+                     filtered.data.raw(), tile.v.raw(), grafted.data.raw()});
+    return in(grafted);
+  }
+
+  MatrixIn unscaled(Stream& stream, MatrixIn direction) {
+    launch(stream, 1, SetOne{workspace_.slot<float>(kScale).raw()});
+    return direction;
+  }
+
+  /// P = L^(−e)·M̂·R^(−e); what it is to be scaled by with grafting, ‖D‖/(‖P‖ + ε), stands in kScale.
+  MatrixIn precondition(Stream& stream, const Tile& tile, MatrixIn filtered, MatrixIn grafted) {
+    LinearAlgebra& algebra = device_.linear_algebra();
+    MatrixIn P = filtered;
+    for (const Side& side : tile.sides) {
+      const MatrixOut next{workspace_.slot<float>(side.left ? kLeft : kRight), P.rows, P.cols};
+      if (side.left) {
+        algebra.product(stream, 1, in(side.root), Transpose::no, P, Transpose::no, 0, next);
+      } else {
+        algebra.product(stream, 1, P, Transpose::no, in(side.root), Transpose::no, 0, next);
+      }
+      P = in(next);
+    }
+    if (grafting_ == Grafting::none) return unscaled(stream, P);
+    const DevicePointer<double> squares = workspace_.slot<double>(kSquares);
+    launch_sums(stream, 1, P.size(), squares, Square{P.data.raw()});
+    launch_sums(stream, 1, P.size(), squares + 1, Square{grafted.data.raw()});
+    launch(stream, 1, LendNorm{squares.raw(), grafting_denominator_epsilon_, workspace_.slot<float>(kScale).raw()});
+    return P;
+  }
+
+  Device& device_;
+  Workspace& workspace_;
+  std::int64_t cols_;
+  double beta1_;
+  double beta2_;
+  bool bias_correction_;
+  Grafting grafting_;
+  double grafting_beta2_;
+  double grafting_epsilon_;
+  double grafting_denominator_epsilon_;
+  std::int64_t period_;
+  std::int64_t start_;
+  std::int64_t max_precond_dim_;
+  std::vector<std::int64_t> turns_;
+  Shape largest_;
+  InverseRoot inverse_root_;
+  FailedRefreshes failed_;
+  std::vector<Buffer> memory_;
+  std::vector<std::vector<Tile>> matrices_;
+  std::int64_t steps_ = 0;
+};
+
+const EngineOptimizerRegistration registration{EngineOptimizer{
+    .name = "shampoo",
+    .order = 1,
+    .prepare = [](const Preparation& own) { return std::make_unique<Shampoo>(own); },
+}};
+
+}  // namespace
+}  // namespace canzona::optimized
