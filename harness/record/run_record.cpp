@@ -56,7 +56,8 @@ ordered_json result_of(const Point& point, const StrategyRun& run) {
                      {"bound", run.check->bound},
                      {"passed", run.check->passed},
                      {"parameter", run.check->parameter},
-                     {"rank", run.check->rank},
+                     {"dp_rank", run.check->dp_rank},
+                     {"compared", run.check->compared},
                      {"bound_is", run.check->is_measured ? "response to disturbed gradients" : "derived"}};
   }
   for (const auto& [name, member] : kLatencies) {

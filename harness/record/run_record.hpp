@@ -9,10 +9,10 @@
 namespace canzona::harness {
 
 /// One record of kind "measured" of all strategies of a launch. Keys: provenance, backend, model, mesh, settings,
-/// results [{strategy, optimizer, kind, check {worst_error, bound, passed, parameter, rank, bound_is}, seconds
-/// {forward_backward, optimizer_step, iteration: {median, low, high, samples}}, phases {name: the same}, bytes_sent
-/// {collective: {busiest, mean}} an iteration, orthogonalizations (matrices × steps on all ranks), iterations, skipped,
-/// failed_refreshes}]. low and high are quartiles.
+/// results [{strategy, optimizer, kind, check {worst_error, bound, passed, parameter, dp_rank, compared, bound_is},
+/// seconds {forward_backward, optimizer_step, iteration: {median, low, high, samples}}, phases {name: the same},
+/// bytes_sent {collective: {busiest, mean}} an iteration, orthogonalizations (matrices × steps on all ranks),
+/// iterations, skipped, failed_refreshes}]. low and high are quartiles.
 nlohmann::ordered_json run_record(const RunRequest& request, const std::vector<StrategyRun>& runs,
                                   const std::string& ranks_are);
 

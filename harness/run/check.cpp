@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "harness/run/determined.hpp"
 #include "optimized/optimizers/optimizer.hpp"
 #include "reference/model/shard.hpp"
 
@@ -11,10 +12,11 @@ namespace canzona::harness {
 
 using reference::DenseReference;
 
-/// Where one device ended, how long a way each parameter went, and how far one rounding of the gradients can turn it.
+/// Where one device ended, how long a way each parameter went, what of it is compared and how near it has to be.
 struct DenseChecks::Dense {
   std::vector<Matrix<float>> weights;  // by parameter
   std::vector<double> way;
+  std::vector<Determined> determined;
   std::vector<double> bounds;
   bool is_measured = false;
 };
@@ -31,6 +33,29 @@ double longest_sum(const Parameter& parameter) {
 }
 
 double norm_of(const Matrix<float>& matrix) { return matrix.cast<double>().norm(); }
+
+/// Relative to what is compared of the way.
+double relative(double norm, double way, const Determined& determined) {
+  return norm == 0 ? 0 : norm / (way * std::sqrt(determined.share()));
+}
+
+/// Disturbed runs that only say how what is compared responds.
+constexpr int kHeldOut = 3;
+
+/// How many disturbed runs there have to be: where they find what is undetermined too, each shows as many directions of
+/// a block as its shorter side has.
+int disturbances(const Workload& workload, bool find_undetermined) {
+  std::int64_t most = 0;
+  for (const Parameter& parameter : workload.model.parameters) {
+    if (!find_undetermined || parameter.routing == Routing::elementwise) continue;
+    for (const Block& block : parameter.blocks) {
+      const Shape shape = parameter.block_shape(block);
+      most = std::max(most, (shape.longer() + shape.shorter() - 1) / shape.shorter());
+    }
+  }
+  constexpr std::int64_t kMost = 16;
+  return static_cast<int>(std::min(most, kMost)) + kHeldOut;
+}
 
 }  // namespace
 
@@ -53,70 +78,84 @@ DenseChecks::Dense DenseChecks::run(const Workload& workload, const reference::O
 
 const DenseChecks::Dense& DenseChecks::dense_of(const Workload& workload) {
   auto& known = runs_[workload.turns];
-  if (known) return *known;
-  known = std::make_shared<Dense>(run(workload, objective_));
-  const auto& own = optimized::EngineOptimizers::instance().find(workload.optimizer->name);
-  const auto& elements = optimized::EngineOptimizers::instance().find("adamw");
-  known->is_measured = !own.amplification;
-  std::vector<Dense> disturbed;
-  for (const std::uint64_t seed :
-       known->is_measured ? std::vector<std::uint64_t>{1, 2, 3} : std::vector<std::uint64_t>{}) {
-    reference::Objective<float> objective = objective_;
-    objective.disturb(seed);
-    disturbed.push_back(run(workload, objective));
-  }
-  for (std::size_t index = 0; index < known->weights.size(); ++index) {
-    const Parameter& parameter = workload.model.parameters[index];
-    if (parameter.routing == Routing::elementwise) {
-      known->bounds.push_back(elements.amplification({}) * kEpsilon);
-    } else if (own.amplification) {
-      known->bounds.push_back(own.amplification(workload.optimizer_options) * kEpsilon);
-    } else {
-      double response = kEpsilon;
-      for (const Dense& other : disturbed)
-        response = std::max(response, norm_of(other.weights[index] - known->weights[index]) / known->way[index]);
-      // Rounding in a product of inner length k grows like √k (Higham and Mary 2019, SIAM J. Sci. Comput. 41, A2815).
-      known->bounds.push_back(std::sqrt(longest_sum(parameter)) * response);
-    }
+  if (!known) {
+    known = std::make_shared<Dense>(run(workload, objective_));
+    known->determined.resize(known->weights.size());
+    derive_bounds(workload, *known);
   }
   return *known;
 }
 
+void DenseChecks::derive_bounds(const Workload& workload, Dense& dense) const {
+  const auto& amplification = optimized::EngineOptimizers::instance().find(workload.optimizer->name).amplification;
+  const std::size_t count = dense.weights.size();
+  if (amplification && amplification(workload.optimizer_options) == 0) {  // the same expressions, the same bits
+    dense.bounds.assign(count, 0);
+    return;
+  }
+  dense.is_measured = !amplification;
+  std::vector<Dense> disturbed;
+  for (int seed = 1; seed <= disturbances(workload, dense.is_measured); ++seed) {
+    reference::Objective<float> objective = objective_;
+    objective.disturb(static_cast<std::uint64_t>(seed));
+    disturbed.push_back(run(workload, objective));
+  }
+  double longest_of_all = 1;
+  for (const Parameter& parameter : workload.model.parameters)
+    longest_of_all = std::max(longest_of_all, longest_sum(parameter));
+  for (std::size_t index = 0; index < count; ++index) {
+    const Parameter& parameter = workload.model.parameters[index];
+    const bool elementwise = parameter.routing == Routing::elementwise;
+    if (amplification && !elementwise) {
+      dense.bounds.push_back(amplification(workload.optimizer_options) * kEpsilon);
+      continue;
+    }
+    std::vector<Matrix<float>> responses;
+    for (const Dense& other : disturbed) responses.emplace_back(other.weights[index] - dense.weights[index]);
+    // The last ones do not choose what is compared: they say how it responds.
+    const std::vector<Matrix<float>> last(responses.end() - kHeldOut, responses.end());
+    responses.resize(responses.size() - kHeldOut);
+    Determined& determined = dense.determined[index];
+    if (!elementwise) determined = Determined(parameter, responses, dense.way[index]);
+    double response = kEpsilon;
+    for (const Matrix<float>& own : last)
+      response = std::max(response, relative(determined.norm(parameter, own), dense.way[index], determined));
+    // Rounding in a product of inner length k grows like √k (Higham and Mary 2019, SIAM J. Sci. Comput. 41, A2815). It
+    // reaches elements too, by way of the global norm.
+    dense.bounds.push_back(std::sqrt(elementwise ? longest_of_all : longest_sum(parameter)) * response);
+  }
+}
+
 Check DenseChecks::check(const Workload& workload, const std::vector<std::vector<float>>& weights) {
   const Dense& dense = dense_of(workload);
+  const Mesh& mesh = workload.mesh;
   Check check;
   check.passed = true;
   check.is_measured = dense.is_measured;
   double worst_ratio = -1;
-  std::vector<float> shard;
   for (const Slot& slot : workload.buffer.slots) {
     const auto index = static_cast<std::size_t>(slot.parameter);
     const Parameter& parameter = workload.model.parameters[index];
-    shard.resize(static_cast<std::size_t>(slot.elements.size()));
-    for (int rank = 0; rank < workload.mesh.ranks(); ++rank) {
-      take_shard(dense.weights[index], parameter, workload.mesh.tp, workload.mesh.coordinate(rank).tp, shard.data());
-      double squares = 0;
-      for (std::size_t i = 0; i < shard.size(); ++i) {
-        const double difference =
-            static_cast<double>(
-                weights[static_cast<std::size_t>(rank)][static_cast<std::size_t>(slot.elements.begin) + i]) -
-            static_cast<double>(shard[i]);
-        squares += difference * difference;
+    check.compared = std::min(check.compared, dense.determined[index].share());
+    for (int dp_rank = 0; dp_rank < mesh.dp; ++dp_rank) {
+      Matrix<float> whole = dense.weights[index];
+      for (int tp_rank = 0; tp_rank < mesh.tp; ++tp_rank) {
+        const auto rank = static_cast<std::size_t>(mesh.rank({dp_rank, tp_rank, 0}));
+        place_shard(weights[rank].data() + slot.elements.begin, parameter, mesh.tp, tp_rank, whole);
       }
-      // A shard carries its part of the way.
-      const double share =
-          std::sqrt(static_cast<double>(slot.elements.size()) / static_cast<double>(parameter.shape.numel()));
-      const double way = dense.way[index] * share;
-      const double error = squares == 0 ? 0 : std::sqrt(squares) / way;
-      const double bound = dense.bounds[index];
-      const double ratio = error == 0 ? 0 : error / bound;
-      check.passed = check.passed && error <= bound;
+      const Matrix<float> difference = whole - dense.weights[index];
+      const bool same = difference.isZero(0);
+      const double error = same ? 0
+                                : relative(dense.determined[index].norm(parameter, difference), dense.way[index],
+                                           dense.determined[index]);
+      const double ratio = error == 0 ? 0 : error / dense.bounds[index];
+      check.passed = check.passed && error <= dense.bounds[index];
       if (ratio <= worst_ratio) continue;  // NaN is the worst
       worst_ratio = std::isnan(ratio) ? HUGE_VAL : ratio;
       check.worst_error = error;
-      check.bound = bound;
+      check.bound = dense.bounds[index];
       check.parameter = parameter.name;
-      check.rank = rank;
+      check.dp_rank = dp_rank;
     }
   }
   return check;

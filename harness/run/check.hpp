@@ -19,8 +19,9 @@ struct Check {
   double bound = 0;
   bool passed = false;
   std::string parameter;
-  int rank = 0;              ///< that holds it
+  int dp_rank = 0;           ///< whose shards hold it
   bool is_measured = false;  ///< the bound comes from runs with disturbed gradients, not from a closed form
+  double compared = 1;  ///< the least share of a parameter's coordinates that fp32 determines: only they are compared
 };
 
 /// Dense runs of one request, kept for all strategies that equal them.
@@ -36,6 +37,7 @@ class DenseChecks {
   struct Dense;
   const Dense& dense_of(const Workload& workload);
   Dense run(const Workload& workload, const reference::Objective<float>& objective) const;
+  void derive_bounds(const Workload& workload, Dense& dense) const;
 
   reference::Objective<float> objective_;
   DType gradient_;
