@@ -1,0 +1,202 @@
+// canzona run and calibrate on ranks that are threads: the record, what is refused, and checks that can fail.
+#include "harness/run/run.hpp"
+
+#include <cmath>
+
+#include "harness/calibrate/calibrate.hpp"
+#include "harness/simulate/cluster.hpp"
+#include "reference/model/shard.hpp"
+#include "tests/conformance/command.hpp"
+
+namespace canzona::harness {
+namespace {
+
+class RunCommand : public Folder {};
+
+TEST_F(RunCommand, RecordsEveryStrategyMeasuredAndChecked) {
+  const Outcome outcome = canzona({"run", "--ranks", "4", "--tp", "2", "--steps", "3", "--warmup", "0", "--check",
+                                   "--bucket-size", "32768", "--json", "-"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json record = json::parse(outcome.out);
+  EXPECT_EQ(record["backend"], "host");
+  EXPECT_EQ(record["mesh"], json({{"dp", 2}, {"tp", 2}, {"pp", 1}}));
+  EXPECT_EQ(record["settings"]["ranks_are"], "threads");
+  // 8 matrices; a lead and a measured iteration in each of 3 turns; synchronous on all 4 ranks, the layer-wise ones on
+  // both of a TP group, the others once.
+  const std::map<std::string, int> copies{
+      {"synchronous", 4}, {"layerwise", 2}, {"layerwise-lpt", 2}, {"static", 1}, {"canzona", 1}};
+  ASSERT_EQ(record["results"].size(), copies.size());
+  for (const json& result : record["results"]) {
+    EXPECT_EQ(result["kind"], "measured");
+    EXPECT_EQ(result["optimizer"], "muon");
+    EXPECT_TRUE(result["check"]["passed"]);
+    EXPECT_LE(result["check"]["worst_error"], result["check"]["bound"]);
+    EXPECT_EQ(result["orthogonalizations"], 8 * 6 * copies.at(result["strategy"]));
+    for (const char* part : {"forward_backward", "optimizer_step", "iteration"}) {
+      const json& seconds = result["seconds"][part];
+      EXPECT_EQ(seconds["samples"].size(), 3u);
+      EXPECT_LE(seconds["low"], seconds["median"]);
+      EXPECT_LE(seconds["median"], seconds["high"]);
+      EXPECT_GT(seconds["low"], 0);
+    }
+    for (std::size_t sample = 0; sample < 3; ++sample) {
+      const double sum = result["seconds"]["forward_backward"]["samples"][sample].get<double>() +
+                         result["seconds"]["optimizer_step"]["samples"][sample].get<double>();
+      EXPECT_NEAR(result["seconds"]["iteration"]["samples"][sample], sum, 1e-9);
+      const double trained = result["phases"]["forward_backward"]["samples"][sample].get<double>() +
+                             result["phases"]["exposed_reduction"]["samples"][sample].get<double>();
+      EXPECT_NEAR(result["seconds"]["forward_backward"]["samples"][sample], trained, 1e-9);
+    }
+    EXPECT_EQ(result["bytes_sent"]["agree_on_gradients"]["mean"], 2 * 560);
+  }
+}
+
+TEST_F(RunCommand, EveryOptimizerStaysWithinItsBound) {
+  for (const auto& own : optimized::EngineOptimizers::instance().all()) {
+    const auto& optimizer = reference::Optimizers::instance().find(own.name);
+    std::vector<std::string> line{"run", "--ranks", "3",      "--steps", "2",           "--warmup",
+                                  "0",   "--check", "--json", "-",       "--optimizer", optimizer.name};
+    for (const auto& [name, value] : optimizer.verification) {
+      line.insert(line.end(), {"--optimizer-option", name + '=' + value});
+    }
+    const Outcome outcome = canzona(line);
+    EXPECT_EQ(outcome.code, 0) << optimizer.name << outcome.err << outcome.out;
+  }
+}
+
+TEST_F(RunCommand, WritesATraceOfAllRanks) {
+  const std::string trace = (path / "trace.json").string();
+  const Outcome outcome =
+      canzona({"run", "--ranks", "2", "--strategy", "canzona", "--steps", "1", "--warmup", "0", "--trace", trace});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::ifstream file(trace);
+  const json events = json::parse(file)["traceEvents"];
+  std::map<int, int> updates;  // by process
+  for (const json& event : events) {
+    if (event["name"].get<std::string>().starts_with("Update(")) ++updates[event["pid"]];
+  }
+  EXPECT_EQ(updates.size(), 2u);
+  EXPECT_EQ(updates[0] + updates[1], 8);
+}
+
+TEST_F(RunCommand, RefusesWhatIsNotAllowed) {
+  expect_refused({"run", "--ranks", "0"}, {"--ranks", "'0'"});
+  expect_refused({"run", "--ranks", "4", "--dp", "3"}, {"the mesh", "dp 3 × tp 1 = 3 ranks", "4"});
+  expect_refused({"run", "--ranks", "2", "--backend", "tpu"}, {"--backend", "'tpu'", "host"});
+  expect_refused({"run", "--ranks", "2", "--steps", "0"}, {"--steps", "'0'"});
+  expect_refused({"run", "--ranks", "2", "--overlap", "maybe"}, {"--overlap", "'maybe'", "on, off"});
+  expect_refused({"run", "--ranks", "2", "--deadline", "-1"}, {"--deadline", "'-1'"});
+  expect_refused({"run", "--ranks", "2", "--batch", "3", "--micro-batches", "2"}, {"micro-batches", "divisor"});
+  expect_refused({"run", "--ranks", "2", "--trace", (path / "t.json").string()}, {"--strategy", "one strategy"});
+  expect_refused({"run", "--ranks", "2", "--gradient-dtype", "fp16"}, {"--gradient-dtype", "fp16"});
+  expect_refused({"run", "--ranks", "2", "--predict", "h100-256"}, {"the mesh", "256"});
+}
+
+TEST_F(RunCommand, WhatIsCalibratedPredictsARun) {
+  const std::string cluster = (path / "here.toml").string();
+  const Outcome calibrated = canzona({"calibrate", "--ranks", "2", "--rounds", "1", "--output", cluster});
+  ASSERT_EQ(calibrated.code, 0) << calibrated.err;
+  EXPECT_EQ(find_cluster(cluster).gpus, 2);
+  const Outcome outcome =
+      canzona({"run", "--ranks", "2", "--steps", "2", "--warmup", "0", "--predict", cluster, "--json", "-"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json record = json::parse(outcome.out);
+  for (const json& result : record["results"]) {
+    EXPECT_EQ(result["predicted"]["kind"], "simulated");
+    EXPECT_GT(result["predicted"]["seconds"]["iteration"], 0);
+  }
+  EXPECT_GE(record["prediction"]["median_relative_error"]["optimizer_step"], 0);
+  const Outcome simulated =
+      canzona({"simulate", "--cluster", cluster, "--model", "qwen3-tiny", "--dp", "2", "--tp", "1", "--bucket-size",
+               "1000000", "--tokens-per-gpu", "64", "--sequence", "64", "--strategy", "canzona", "--json", "-"});
+  ASSERT_EQ(simulated.code, 0) << simulated.err;
+  EXPECT_EQ(json::parse(simulated.out)["seconds"]["iteration"],
+            record["results"][4]["predicted"]["seconds"]["iteration"]);
+}
+
+/// A workload on two ranks, what one device makes of it, and the shards that ranks would hold.
+struct Checked {
+  explicit Checked(const std::string& optimizer) {
+    WorkloadRequest request = testing_support::request_of("qwen3-tiny", {1, 2}, "canzona", optimizer);
+    workload = std::make_unique<Workload>(make_workload(request));
+    reference::DenseReference<float> dense(*workload, reference::make_precision(DType::fp32, DType::fp32), 1);
+    dense.run(2);
+    weights.assign(2, std::vector<float>(static_cast<std::size_t>(workload->buffer.numel())));
+    for (const Slot& slot : workload->buffer.slots) {
+      for (int rank = 0; rank < 2; ++rank) {
+        take_shard(dense.weights(slot.parameter), workload->model.parameters[slot.parameter], 2, rank,
+                   weights[static_cast<std::size_t>(rank)].data() + slot.elements.begin);
+      }
+    }
+  }
+
+  Check check() const { return DenseChecks(1, DType::fp32, 2).check(*workload, weights); }
+  float& first_of(int parameter) {
+    return weights[1][static_cast<std::size_t>(workload->buffer.slot_of(parameter).elements.begin)];
+  }
+
+  std::unique_ptr<Workload> workload;
+  std::vector<std::vector<float>> weights;
+};
+
+TEST(RunCheck, PassesWhatIsEqualAndFailsWhatIsNot) {
+  for (const char* optimizer : {"muon", "shampoo", "soap", "adamw"}) {
+    Checked checked(optimizer);
+    EXPECT_TRUE(checked.check().passed) << optimizer;
+    EXPECT_EQ(checked.check().worst_error, 0) << optimizer;
+    for (const Slot& slot : checked.workload->buffer.slots) {
+      const Parameter& parameter = checked.workload->model.parameters[slot.parameter];
+      float& weight = checked.first_of(slot.parameter);
+      const float right = weight;
+      weight = right + 0.01f;
+      const Check wrong = checked.check();
+      EXPECT_FALSE(wrong.passed) << optimizer << ' ' << parameter.name << ' ' << wrong.bound;
+      EXPECT_EQ(wrong.parameter, parameter.name);
+      weight = NAN;
+      EXPECT_FALSE(checked.check().passed) << optimizer << ' ' << parameter.name;
+      weight = right;
+      if (slot.parameter > 4) break;  // one of each kind
+    }
+  }
+}
+
+// Two ranks, one collective of a DP group: it begins when the later one has come to it.
+TEST(MeasuredTimeline, ACollectiveBeginsWhenTheLastRankHasComeToIt) {
+  const Workload workload = make_workload(testing_support::request_of("qwen3-tiny", {2, 1}, "canzona"));
+  MeasuredTimes times(2);
+  std::size_t reduction = 0;
+  for (int rank = 0; rank < 2; ++rank) {
+    const Schedule schedule = make_schedule(workload.plan, workload.model, workload.buffer, rank);
+    for (int iteration = 0; iteration < 2; ++iteration) {
+      auto& steps = times[static_cast<std::size_t>(rank)].emplace_back();
+      for (std::size_t index = 0; index < schedule.steps.size(); ++index) {
+        const double begin = 100 * iteration + static_cast<double>(index) + 0.25 * rank;
+        steps.push_back({5000 + begin, 5000 + begin + 0.5});
+        if (std::holds_alternative<ReduceGradients>(schedule.steps[index].action)) reduction = index;
+      }
+    }
+  }
+  const Timeline timeline = measured_timeline(workload, times);
+  const auto at = static_cast<Nanoseconds>(reduction) * 1'000'000'000;
+  EXPECT_EQ(timeline.steps[0][0][reduction].ready, at);
+  EXPECT_EQ(timeline.steps[0][0][reduction].begin, at + 250'000'000);
+  EXPECT_EQ(timeline.steps[1][0][reduction].begin, at + 250'000'000);
+  EXPECT_EQ(timeline.steps[0][0][reduction].end, at + 500'000'000);
+  EXPECT_EQ(timeline.steps[0][0][0].begin, 0);
+  // Whatever ends last ends 100 s later in the next iteration.
+  const StepLatency latency = step_latency(timeline, workload.plan, 1);
+  EXPECT_NEAR(latency.iteration, 100, 1e-9);
+  const Phases phases = phases_of(timeline, workload.plan, 1);
+  EXPECT_NEAR(phases.forward_backward + phases.exposed_reduction, latency.forward_backward, 1e-9);
+}
+
+TEST(Spread, IsTheMedianAndTheQuartiles) {
+  const Spread spread = spread_of({5, 1, 2, 4, 3});
+  EXPECT_EQ(spread.median, 3);
+  EXPECT_EQ(spread.low, 2);
+  EXPECT_EQ(spread.high, 4);
+  EXPECT_EQ(spread_of({1, 2}).median, 1.5);
+}
+
+}  // namespace
+}  // namespace canzona::harness
