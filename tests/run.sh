@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs every test. Usage: tests/run.sh [--preset release|debug|sanitize]
+# Installs what is missing, builds, and runs every test. Usage: tests/run.sh [--preset release|debug|sanitize|thread]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -7,7 +7,7 @@ preset=release
 while [ $# -gt 0 ]; do
   case "$1" in
     --preset)
-      [ $# -ge 2 ] || { printf -- '--preset needs a name: release, debug, sanitize\n' >&2; exit 2; }
+      [ $# -ge 2 ] || { printf -- '--preset needs a name: release, debug, sanitize, thread\n' >&2; exit 2; }
       preset=$2
       shift 2
       ;;
@@ -16,8 +16,8 @@ while [ $# -gt 0 ]; do
   esac
 done
 case "$preset" in
-  release | debug | sanitize) ;;
-  *) printf "preset is '%s', allowed: release, debug, sanitize\n" "$preset" >&2; exit 2 ;;
+  release | debug | sanitize | thread) ;;
+  *) printf "preset is '%s', allowed: release, debug, sanitize, thread\n" "$preset" >&2; exit 2 ;;
 esac
 
 cmake/install-dependencies.sh

@@ -13,6 +13,7 @@
 #include "harness/record/output_file.hpp"
 #include "harness/record/provenance.hpp"
 #include "harness/run/identity.hpp"
+#include "optimized/host/blas.hpp"
 #include "reference/core/error.hpp"
 
 namespace canzona::harness {
@@ -50,8 +51,8 @@ int run(CalibrateArguments arguments) {
   return launch(arguments.launch, prepare, body, [&] {
     progress.reset();
     cluster.gpu.name = machine_name();
-    const std::string source = fmt::format("measured: canzona calibrate, median of {} rounds on {} ranks, {}",
-                                           request->rounds, cluster.gpus, revision_name());
+    const std::string source = fmt::format("measured: canzona calibrate, median of {} rounds on {} ranks, {}, {}",
+                                           request->rounds, cluster.gpus, optimized::blas_name(), revision_name());
     const std::string text = cluster_file(cluster, source);
     if (output) output->commit(text);
     if (!output) fmt::print("{}", text);

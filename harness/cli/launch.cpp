@@ -10,6 +10,7 @@
 #include "harness/cli/command.hpp"
 #include "optimized/engine/processes.hpp"
 #include "optimized/engine/threads.hpp"
+#include "optimized/host/blas.hpp"
 #include "reference/core/error.hpp"
 
 namespace canzona::harness {
@@ -130,8 +131,14 @@ void settle_mesh(CommonArguments& arguments, int ranks) {
 
 int launch(const LaunchArguments& arguments, const std::function<Launch(int ranks, bool writes)>& prepare,
            const optimized::RankBody& body, const std::function<int()>& finish) {
-  return arguments.ranks.empty() ? launch_processes(arguments, prepare, body, finish)
-                                 : launch_threads(arguments, prepare, body, finish);
+  const auto prepare_and_advise = [&](int ranks, bool writes) {
+    const Launch own = prepare(ranks, writes);
+    if (const std::string advice = optimized::blas_advice(); writes && !advice.empty())
+      fmt::print(stderr, "canzona: {}\n", advice);
+    return own;
+  };
+  return arguments.ranks.empty() ? launch_processes(arguments, prepare_and_advise, body, finish)
+                                 : launch_threads(arguments, prepare_and_advise, body, finish);
 }
 
 }  // namespace canzona::harness

@@ -7,6 +7,7 @@
 
 #include "harness/record/provenance.hpp"
 #include "harness/record/step_record.hpp"
+#include "optimized/host/blas.hpp"
 #include "reference/model/split.hpp"
 
 namespace canzona::harness {
@@ -91,6 +92,7 @@ ordered_json run_record(const RunRequest& request, const std::vector<StrategyRun
   const Interleaving turns = interleaving_of(request, workload.cost.refresh_period());
   ordered_json json;
   json["provenance"] = provenance("host");
+  json["provenance"]["blas"] = optimized::blas_name();
   json["backend"] = "host";
   json["model"] = workload.model.name;
   json["mesh"] = {{"dp", workload.mesh.dp}, {"tp", workload.mesh.tp}, {"pp", workload.mesh.pp}};
