@@ -1,57 +1,12 @@
 #include "optimized/optimizers/muon.hpp"
 
-#include <algorithm>
-#include <cmath>
+#include "optimized/optimizers/elementwise.hpp"
 
 namespace canzona::optimized {
 namespace {
 
 /// Slots of the workspace: X, ‖X‖², then those of Newton–Schulz.
 enum Slot : std::size_t { kX, kSquares, kNewtonSchulz };
-
-/// M ← μM + w·f·G; U = μM + w·f·G with Nesterov, M without.
-struct Momentum {
-  float mu;
-  float weight;
-  float factor;
-  bool nesterov;
-  const float* gradient;
-  float* momentum;
-  float* direction;
-
-  void operator()(std::int64_t i) {
-    const float g = weight * (factor * gradient[i]);
-    const float m = mu * momentum[i] + g;
-    momentum[i] = m;
-    direction[i] = nesterov ? mu * m + g : m;
-  }
-};
-
-struct Square {
-  const float* values;
-  double operator()(std::int64_t i) const { return static_cast<double>(values[i]) * static_cast<double>(values[i]); }
-};
-
-/// X ← X/(‖X‖ + eps) or X/max(‖X‖, eps), for each matrix of a stack; zero stays zero.
-struct Normalize {
-  const double* squares;  // by matrix
-  double eps;
-  bool adds;
-  float* values;
-
-  void operator()(std::int64_t matrix, std::int64_t i) {
-    const double norm = std::sqrt(squares[matrix]);
-    const double divisor = adds ? norm + eps : std::max(norm, eps);
-    values[i] = norm == 0 ? 0.0f : static_cast<float>(static_cast<double>(values[i]) / divisor);
-  }
-};
-
-struct Scale {
-  float scale;
-  const float* from;
-  float* to;
-  void operator()(std::int64_t i) { to[i] = scale * from[i]; }
-};
 
 }  // namespace
 
@@ -91,7 +46,7 @@ DevicePointer<float> Muon::orthogonalized(Stream& stream, float factor, DevicePo
 }
 
 void Muon::scale(Stream& stream, DevicePointer<const float> stack, DevicePointer<float> update) const {
-  launch(stream, count_ * shape_.numel(), Scale{scale_, stack.raw(), update.raw()});
+  launch(stream, count_ * shape_.numel(), Multiply{scale_, stack.raw(), update.raw()});
 }
 
 namespace {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "optimized/optimizers/elementwise.hpp"
+
 namespace canzona::optimized {
 namespace {
 
@@ -11,12 +13,6 @@ using reference::Coefficients;
 
 /// Steps of one segment of the Gram form.
 constexpr std::size_t kSegment = 3;
-
-struct Copy {
-  const float* from;
-  float* to;
-  void operator()(std::int64_t i) { to[i] = from[i]; }
-};
 
 /// A[i][i] ← A[i][i] + value for each matrix of a stack; i counts the rows of all.
 struct AddToDiagonals {

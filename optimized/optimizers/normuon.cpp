@@ -1,16 +1,11 @@
 // NorMuon on a device. Must equal reference/optimizers/normuon.cpp.
 #include <cmath>
 
+#include "optimized/optimizers/elementwise.hpp"
 #include "optimized/optimizers/muon.hpp"
 
 namespace canzona::optimized {
 namespace {
-
-/// Of a sum: ‖values‖².
-struct Square {
-  const float* values;
-  double operator()(std::int64_t i) const { return static_cast<double>(values[i]) * static_cast<double>(values[i]); }
-};
 
 /// s ← β₂s + (1 − β₂)·mean O²; divisor = √s + eps, or 1 where that is zero. i counts the rows of the stack.
 struct RowDivisor {
