@@ -12,10 +12,25 @@ namespace canzona::optimized {
 /// functor(i) for every i in [0, count), in any order and side by side.
 template <class Functor>
 void launch(Stream& stream, std::int64_t count, const Functor& functor) {
-  stream.run([count, functor] {
+  stream.run_pieces(count, [functor](std::int64_t begin, std::int64_t end) {
     Functor own = functor;
 #pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) own(i);
+    for (std::int64_t i = begin; i < end; ++i) own(i);
+  });
+}
+
+/// functor(row, i) for every row and each element i = row·cols + col of it: no division tells an element its row.
+template <class Functor>
+void launch_rows(Stream& stream, std::int64_t rows, std::int64_t cols, const Functor& functor) {
+  stream.run_pieces(rows * cols, [cols, functor](std::int64_t begin, std::int64_t end) {
+    Functor own = functor;
+    while (begin < end) {
+      const std::int64_t row = begin / cols;
+      const std::int64_t row_end = std::min(end, (row + 1) * cols);
+#pragma omp simd
+      for (std::int64_t i = begin; i < row_end; ++i) own(row, i);
+      begin = row_end;
+    }
   });
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "optimized/device/memory.hpp"
 
@@ -33,6 +34,10 @@ class Stream {
 
   /// Runs `task` on the host when the work before it is done; work after it waits for it.
   virtual void run(std::function<void()> task) = 0;
+  /// The same, in pieces of [0, count) that may run side by side: task(begin, end) of each.
+  virtual void run_pieces(std::int64_t count, std::function<void(std::int64_t begin, std::int64_t end)> task) {
+    run([count, task = std::move(task)] { task(0, count); });
+  }
   /// At most `most` times, and only while *go is not 0 when the work before is done: what `body` puts on the stream
   /// that it is given, events excepted. `body` may be called after this returns, or not at all. A backend whose streams
   /// cannot look at a flag by themselves may block the caller.

@@ -5,7 +5,9 @@
 
 namespace canzona::optimized {
 
-/// A device of one rank. OpenBLAS runs each call on the thread that makes it.
-std::unique_ptr<Device> make_host_device();
+/// A device of one rank: of one thread beside each stream's, or of several for products, stacks of them and long
+/// elementwise passes. More than one is for one rank per process, as OpenBLAS has one number of threads. Its streams
+/// must not outlive it.
+std::unique_ptr<Device> make_host_device(int threads = 1);
 
 }  // namespace canzona::optimized

@@ -1,5 +1,6 @@
 #include "optimized/host/host_stream.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -59,7 +60,7 @@ class ImmediateStream final : public Stream {
 
 }  // namespace
 
-HostStream::HostStream() : worker_([this] { work(); }) {}
+HostStream::HostStream(ThreadTeam* team) : team_(team), worker_([this] { work(); }) {}
 
 HostStream::~HostStream() {
   {
@@ -82,6 +83,20 @@ void HostStream::run(std::function<void()> task) {
       const std::lock_guard lock(mutex_);
       failure_ = std::current_exception();
     }
+  });
+}
+
+void HostStream::run_pieces(std::int64_t count, std::function<void(std::int64_t begin, std::int64_t end)> task) {
+  // A piece must be worth waking a helper for, and begins where a vector does.
+  constexpr std::int64_t kSmallest = std::int64_t{1} << 16;
+  constexpr std::int64_t kVector = 16;
+  const std::int64_t pieces = team_ == nullptr ? 1 : std::clamp<std::int64_t>(count / kSmallest, 1, team_->size());
+  const std::int64_t length = (count / pieces + kVector) / kVector * kVector;
+  run([team = team_, pieces, length, count, task = std::move(task)] {
+    if (pieces == 1) return task(0, count);
+    team->run(pieces, [&](std::int64_t piece) {
+      task(std::min(piece * length, count), std::min((piece + 1) * length, count));
+    });
   });
 }
 

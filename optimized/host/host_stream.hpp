@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "optimized/device/stream.hpp"
+#include "optimized/host/thread_team.hpp"
 
 namespace canzona::optimized {
 
@@ -36,10 +37,12 @@ class HostEvent final : public Event {
 /// until synchronize() has rethrown.
 class HostStream final : public Stream {
  public:
-  HostStream();
+  /// Without a team, pieces are not cut. A team must outlive the stream.
+  explicit HostStream(ThreadTeam* team = nullptr);
   ~HostStream() override;
 
   void run(std::function<void()> task) override;
+  void run_pieces(std::int64_t count, std::function<void(std::int64_t begin, std::int64_t end)> task) override;
   void repeat_while(DevicePointer<const std::int32_t> go, std::int64_t most,
                     std::function<void(Stream&)> body) override;
   void record(Event& event) override;
@@ -50,6 +53,7 @@ class HostStream final : public Stream {
   void work();
   void push(std::function<void()> task);
 
+  ThreadTeam* team_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;

@@ -53,7 +53,7 @@ class AdamW final : public MatrixOptimizer {
 const EngineOptimizerRegistration registration{EngineOptimizer{
     .name = "adamw",
     .order = 10,
-    .prepare = [](const Preparation& own) { return std::make_unique<AdamW>(own); },
+    .make = [](const Preparation& own) { return std::make_unique<AdamW>(own); },
     .amplification = [](const Options&) { return 0.0; },
 }};
 

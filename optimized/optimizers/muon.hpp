@@ -2,6 +2,7 @@
 // reference/optimizers/muon.cpp.
 #pragma once
 
+#include "optimized/optimizers/newton_schulz.hpp"
 #include "optimized/optimizers/optimizer.hpp"
 #include "reference/optimizers/muon.hpp"
 
@@ -21,26 +22,20 @@ class Muon : public MatrixOptimizer {
   void scale(Stream& stream, DevicePointer<const float> stack, DevicePointer<float> update) const;
 
   /// The first slot of the workspace that Muon leaves alone.
-  static constexpr std::size_t kFreeSlot = 5;
+  static constexpr std::size_t kFreeSlot = 2 + NewtonSchulz::kSlots;
 
  private:
-  void newton_schulz(Stream& stream, std::int64_t index);
-
-  Device& device_;
   Workspace& workspace_;
   Shape shape_;
   std::int64_t count_;
   float mu_;
   float weight_;
   bool nesterov_;
-  std::vector<reference::Coefficients> coefficients_;
   double eps_;
   bool adds_eps_;
   float scale_;
   Buffer momentum_;
+  NewtonSchulz newton_schulz_;
 };
-
-/// ∏ aᵢ: directions near zero grow by that, and so does rounding in them.
-double newton_schulz_amplification(const Options& options);
 
 }  // namespace canzona::optimized

@@ -1,5 +1,10 @@
 #include "optimized/optimizers/optimizer.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "reference/core/error.hpp"
 #include "reference/optimizers/optimizer.hpp"
 
 namespace canzona::optimized {
@@ -39,6 +44,14 @@ void Workspace::reserve(std::size_t slot, std::int64_t bytes) {
   if (slots_.size() <= slot) slots_.resize(slot + 1);
   if (slots_[slot].bytes() < static_cast<std::size_t>(bytes))
     slots_[slot] = device_.allocate(static_cast<std::size_t>(bytes));
+}
+
+std::unique_ptr<MatrixOptimizer> EngineOptimizer::prepare(Preparation own) const {
+  if (own.variant.empty() && !variants.empty()) own.variant = variants.front();
+  if (!own.variant.empty() && std::find(variants.begin(), variants.end(), own.variant) == variants.end())
+    throw InputError("", fmt::format("variant of {}", name), fmt::format("'{}'", own.variant),
+                     variants.empty() ? "none, there is one way" : fmt::format("{}", fmt::join(variants, ", ")));
+  return make(own);
 }
 
 void apply_update(Stream& stream, const Options& options, DevicePointer<const float> update,

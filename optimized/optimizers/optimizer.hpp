@@ -66,9 +66,13 @@ struct EngineOptimizer {
   std::string name;
   int order = 0;
   std::vector<std::string> variants = {};  ///< ways to compute the same, the usual one first; none: there is one way
-  std::function<std::unique_ptr<MatrixOptimizer>(const Preparation&)> prepare;
+  /// Of a preparation whose variant is one of `variants`, or empty where there are none.
+  std::function<std::unique_ptr<MatrixOptimizer>(const Preparation&)> make;
   /// ‖ΔU‖/‖U‖ ÷ ε that rounding may reach, where that is known in closed form; 0: the same expressions, the same bits.
   std::function<double(const Options&)> amplification = {};
+
+  /// Throws InputError where the variant is none of them.
+  std::unique_ptr<MatrixOptimizer> prepare(Preparation own) const;
 };
 
 using EngineOptimizers = Registry<EngineOptimizer>;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "optimized/optimizers/elementwise.hpp"
 #include "optimized/optimizers/optimizer.hpp"
 
 namespace canzona::optimized {
@@ -44,20 +45,6 @@ class FailedRefreshes {
   std::int64_t known_ = 0;
 };
 
-struct Copy {
-  const float* from;
-  float* to;
-  void operator()(std::int64_t i) { to[i] = from[i]; }
-};
-
-/// to ← scale·from
-struct Multiply {
-  float scale;
-  const float* from;
-  float* to;
-  void operator()(std::int64_t i) { to[i] = scale * from[i]; }
-};
-
 struct SetIdentity {
   std::int64_t cols;
   float* matrix;
@@ -70,12 +57,6 @@ struct AddToDiagonal {
   std::int64_t cols;
   float* matrix;
   void operator()(std::int64_t i) { matrix[i * cols + i] += value; }
-};
-
-/// Of a sum: ‖values‖².
-struct Square {
-  const float* values;
-  double operator()(std::int64_t i) const { return static_cast<double>(values[i]) * static_cast<double>(values[i]); }
 };
 
 /// Of a sum: how many values are not finite.

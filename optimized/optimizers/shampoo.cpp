@@ -312,7 +312,7 @@ class Shampoo final : public MatrixOptimizer {
 const EngineOptimizerRegistration registration{EngineOptimizer{
     .name = "shampoo",
     .order = 1,
-    .prepare = [](const Preparation& own) { return std::make_unique<Shampoo>(own); },
+    .make = [](const Preparation& own) { return std::make_unique<Shampoo>(own); },
 }};
 
 }  // namespace

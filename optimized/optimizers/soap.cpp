@@ -336,7 +336,7 @@ class Soap final : public MatrixOptimizer {
 const EngineOptimizerRegistration registration{EngineOptimizer{
     .name = "soap",
     .order = 2,
-    .prepare = [](const Preparation& own) { return std::make_unique<Soap>(own); },
+    .make = [](const Preparation& own) { return std::make_unique<Soap>(own); },
 }};
 
 }  // namespace

@@ -90,6 +90,49 @@ TEST_F(HostAlgebra, SymmetricProductsAreWholeAndExactlySymmetric) {
   }
 }
 
+TEST(HostAlgebraStacks, AreEveryMatrixAloneWithinTheBoundOfASum) {
+  for (const int threads : {1, 2}) {
+    for (const std::int64_t count : {1, 2, 5}) {
+      for (const std::int64_t n : {1, 7, 33, 300}) {
+        const auto device = make_host_device(threads);
+        const auto stream = device->make_stream();
+        LinearAlgebra& algebra = device->linear_algebra();
+        Matrix<float> A(count * n, n), product = A, square = A, commuting = A, polynomial = A;
+        for (std::int64_t index = 0; index < count; ++index) {
+          const Matrix<float> S = random_matrix<float>(n, n, static_cast<std::uint64_t>(index));
+          A.middleRows(index * n, n) = S + Matrix<float>(S.transpose());
+        }
+        const auto view = [n](Matrix<float>& matrix) { return MatrixOut{DevicePointer<float>(matrix.data()), n, n}; };
+        const MatrixIn in_ = in(view(A));
+        algebra.products(*stream, 2, in_, Transpose::no, in_, Transpose::no, 0, view(product), count);
+        algebra.symmetric_products(*stream, 2, in_, Transpose::no, 0, view(square), count);
+        algebra.commuting_products(*stream, in_, in_, view(commuting), count);
+        algebra.quadratics(*stream, {3, -2, 0.5f}, in_, view(polynomial), count);
+        stream->synchronize();
+        const double bound = static_cast<double>(n + 2) * std::numeric_limits<float>::epsilon();
+        for (std::int64_t index = 0; index < count; ++index) {
+          const auto of = [&](const Matrix<float>& stack) {
+            return Matrix<double>(stack.middleRows(index * n, n).cast<double>());
+          };
+          const Matrix<double> own = of(A), squared = own * own, sizes = own.cwiseAbs() * own.cwiseAbs();
+          const Matrix<double> identity = Matrix<double>::Identity(n, n);
+          const auto expect_near = [&](const Matrix<double>& got, const Matrix<double>& expected,
+                                       const Matrix<double>& size) {
+            EXPECT_TRUE(((got - expected).array().abs() <= bound * size.array()).all()) << n << ' ' << count;
+          };
+          expect_near(of(product), 2 * squared, 2 * sizes);
+          expect_near(of(square), 2 * squared, 2 * sizes);
+          expect_near(of(commuting), squared, sizes);
+          expect_near(of(polynomial), 3 * identity - 2 * own + 0.5 * squared,
+                      3 * identity + 2 * own.cwiseAbs() + 0.5 * sizes);
+          for (const Matrix<double>& symmetric : {of(square), of(commuting), of(polynomial)})
+            EXPECT_EQ(symmetric, Matrix<double>(symmetric.transpose()));
+        }
+      }
+    }
+  }
+}
+
 TEST_F(HostAlgebra, EighRebuildsTheMatrixWithAscendingValues) {
   for (const int n : {1, 2, 17, 64}) {
     const Matrix<float> S = random_matrix<float>(n, n, 4);
@@ -164,6 +207,24 @@ TEST_F(HostAlgebra, FindsTheLargestAndNaN) {
     stream->synchronize();
     const double got = *largest.as<double>().raw();
     EXPECT_TRUE(nan_at < 0 ? got == 2 : std::isnan(got)) << nan_at;
+  }
+}
+
+TEST(HostLaunch, MeetsEveryElementOnceWithItsRowOnAnyNumberOfThreads) {
+  for (const int threads : {1, 2, 3}) {
+    const auto device = make_host_device(threads);
+    const auto stream = device->make_stream();
+    for (const auto& [rows, cols] : std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 5}, {3, 7}, {5, 66007}}) {
+      std::vector<std::int64_t> met(static_cast<std::size_t>(rows * cols)), met_in_rows = met;
+      launch(*stream, rows * cols, [data = met.data()](std::int64_t i) { data[i] += i; });
+      launch_rows(*stream, rows, cols,
+                  [data = met_in_rows.data()](std::int64_t row, std::int64_t i) { data[i] += 1000000 * row + i; });
+      stream->synchronize();
+      for (std::int64_t i = 0; i < rows * cols; ++i) {
+        ASSERT_EQ(met[static_cast<std::size_t>(i)], i);
+        ASSERT_EQ(met_in_rows[static_cast<std::size_t>(i)], 1000000 * (i / cols) + i);
+      }
+    }
   }
 }
 

@@ -17,15 +17,15 @@ using reference::OptimizerDescription;
 
 /// The worst ‖U − U_ref‖/‖U_ref‖ over four steps.
 double worst_error(const EngineOptimizer& optimizer, std::int64_t rows, std::int64_t cols, float factor,
-                   const std::map<std::string, std::string>& given) {
+                   const std::map<std::string, std::string>& given, const std::string& variant = {}, int threads = 1) {
   const OptimizerDescription& description = reference::Optimizers::instance().find(optimizer.name);
   const Options options(description.options, given, optimizer.name);
   const auto expected = description.make<float>(options, DType::fp32);
-  const auto device = make_host_device();
+  const auto device = make_host_device(threads);
   const auto stream = device->make_stream();
   Workspace workspace(*device);
   const Shape shape{rows, cols};
-  const auto own = optimizer.prepare({options, *device, workspace, shape, {0}});
+  const auto own = optimizer.prepare({options, *device, workspace, shape, {0}, variant});
   const Buffer gradient = device->allocate_elements<float>(shape.numel());
   const Buffer update = device->allocate_elements<float>(shape.numel());
   reference::State<float> state = expected->init(shape);
@@ -49,7 +49,7 @@ double worst_error(const EngineOptimizer& optimizer, std::int64_t rows, std::int
 TEST(EngineOptimizers, EqualTheirReferencesWithinAmplifiedRounding) {
   for (const EngineOptimizer& optimizer : EngineOptimizers::instance().all()) {
     const OptimizerDescription& description = reference::Optimizers::instance().find(optimizer.name);
-    if (description.refresh_cost) continue;  // preconditioners_test.cpp
+    if (!optimizer.amplification) continue;  // normuon_test.cpp, preconditioners_test.cpp
     const bool whole = description.needs_whole_matrix;
     for (const auto& [rows, cols] :
          std::vector<std::pair<int, int>>{{1, 9}, {9, 1}, {1, 1}, {7, 13}, {13, 7}, {33, 33}, {65, 130}, {130, 65}}) {
@@ -58,6 +58,19 @@ TEST(EngineOptimizers, EqualTheirReferencesWithinAmplifiedRounding) {
       const double bound = whole ? 485 * std::numeric_limits<float>::epsilon() : 0;
       EXPECT_LE(worst_error(optimizer, rows, cols, 1, {}), bound) << optimizer.name << ' ' << rows << " by " << cols;
       EXPECT_LE(worst_error(optimizer, rows, cols, 0.25f, {}), bound) << optimizer.name;
+    }
+  }
+}
+
+TEST(EngineOptimizers, EveryVariantOfMuonDoesOnAnyNumberOfThreads) {
+  const EngineOptimizer& muon = EngineOptimizers::instance().find("muon");
+  for (const std::string& variant : muon.variants) {
+    for (const int threads : {1, 2}) {
+      for (const auto& [rows, cols] :
+           std::vector<std::pair<int, int>>{{1, 9}, {9, 1}, {1, 1}, {7, 13}, {33, 33}, {65, 130}, {300, 270}}) {
+        EXPECT_LE(worst_error(muon, rows, cols, 1, {}, variant, threads), 485 * std::numeric_limits<float>::epsilon())
+            << variant << ' ' << threads << ' ' << rows << " by " << cols;
+      }
     }
   }
 }

@@ -1,0 +1,62 @@
+// Functors of elementwise passes and of sums that optimizers share, for launch, launch_rows and launch_sums.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace canzona::optimized {
+
+struct Copy {
+  const float* from;
+  float* to;
+  void operator()(std::int64_t i) { to[i] = from[i]; }
+};
+
+/// to ← scale·from
+struct Multiply {
+  float scale;
+  const float* from;
+  float* to;
+  void operator()(std::int64_t i) { to[i] = scale * from[i]; }
+};
+
+/// Of a sum: ‖values‖².
+struct Square {
+  const float* values;
+  double operator()(std::int64_t i) const { return static_cast<double>(values[i]) * static_cast<double>(values[i]); }
+};
+
+/// M ← μM + w·f·G; U = μM + w·f·G with Nesterov, M without.
+struct Momentum {
+  float mu;
+  float weight;
+  float factor;
+  bool nesterov;
+  const float* gradient;
+  float* momentum;
+  float* direction;
+
+  void operator()(std::int64_t i) {
+    const float g = weight * (factor * gradient[i]);
+    const float m = mu * momentum[i] + g;
+    momentum[i] = m;
+    direction[i] = nesterov ? mu * m + g : m;
+  }
+};
+
+/// X ← X/(‖X‖ + eps) or X/max(‖X‖, eps), for each matrix of a stack; zero stays zero.
+struct Normalize {
+  const double* squares;  // by matrix
+  double eps;
+  bool adds;
+  float* values;
+
+  void operator()(std::int64_t matrix, std::int64_t i) {
+    const double norm = std::sqrt(squares[matrix]);
+    const double divisor = adds ? norm + eps : std::max(norm, eps);
+    values[i] = norm == 0 ? 0.0f : static_cast<float>(static_cast<double>(values[i]) / divisor);
+  }
+};
+
+}  // namespace canzona::optimized
