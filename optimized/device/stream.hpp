@@ -48,7 +48,8 @@ class Stream {
   /// Work after this waits for the latest record of `event` at the time of this call; an event never recorded is
   /// passed.
   virtual void wait(Event& event) = 0;
-  /// Blocks the caller until all work is done. Rethrows what the work threw.
+  /// Blocks the caller until all work is done. Rethrows what work on the device threw first; such a device does
+  /// nothing any more.
   virtual void synchronize() = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "optimized/engine/engine.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <limits>
 
 #include "reference/core/error.hpp"
@@ -57,7 +58,15 @@ void Engine::iterate() {
 }
 
 void Engine::finish() {
-  for (auto& stream : streams_) stream->synchronize();
+  std::exception_ptr failure;
+  for (auto& stream : streams_) {
+    try {
+      stream->synchronize();
+    } catch (...) {  // the others' work has to end too
+      failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 std::vector<StepTime> Engine::times(std::int64_t iteration) const {

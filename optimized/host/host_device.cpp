@@ -16,7 +16,7 @@ class HostDevice final : public Device {
  public:
   explicit HostDevice(int threads) : team_(threads), linear_algebra_(team_) {}
 
-  std::unique_ptr<Stream> make_stream() override { return std::make_unique<HostStream>(&team_); }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<HostStream>(team_, failure_); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<HostEvent>(); }
   LinearAlgebra& linear_algebra() override { return linear_algebra_; }
   void copy(Stream& stream, const void* from, void* to, std::size_t bytes) override {
@@ -38,6 +38,7 @@ class HostDevice final : public Device {
     return {address, bytes, [](void* old) { ::operator delete(old, std::align_val_t(kAlignment)); }};
   }
 
+  Failure failure_;
   ThreadTeam team_;
   HostLinearAlgebra linear_algebra_;
 };

@@ -25,12 +25,10 @@ std::int64_t HostEvent::next_record() {
 }
 
 void HostEvent::pass(std::int64_t record) {
-  {
-    const std::lock_guard lock(mutex_);
-    done_ = record;
-    seconds_ = host_seconds();
-  }
-  passed_.notify_all();
+  const std::lock_guard lock(mutex_);
+  done_ = record;
+  seconds_ = host_seconds();
+  passed_.notify_all();  // under the lock: whoever waits may then destroy the event
 }
 
 std::int64_t HostEvent::latest_record() const {
@@ -60,7 +58,19 @@ class ImmediateStream final : public Stream {
 
 }  // namespace
 
-HostStream::HostStream(ThreadTeam* team) : team_(team), worker_([this] { work(); }) {}
+void Failure::keep(std::exception_ptr failure) {
+  const std::lock_guard lock(mutex_);
+  if (!first_) first_ = std::move(failure);
+  happened_ = true;
+}
+
+void Failure::rethrow() const {
+  const std::lock_guard lock(mutex_);
+  if (first_) std::rethrow_exception(first_);
+}
+
+HostStream::HostStream(ThreadTeam& team, Failure& failure)
+    : team_(team), failure_(failure), worker_([this] { work(); }) {}
 
 HostStream::~HostStream() {
   {
@@ -73,15 +83,11 @@ HostStream::~HostStream() {
 
 void HostStream::run(std::function<void()> task) {
   push([this, task = std::move(task)] {
-    {
-      const std::lock_guard lock(mutex_);
-      if (failure_) return;
-    }
+    if (failure_.has_happened()) return;
     try {
       task();
     } catch (...) {
-      const std::lock_guard lock(mutex_);
-      failure_ = std::current_exception();
+      failure_.keep(std::current_exception());
     }
   });
 }
@@ -90,11 +96,11 @@ void HostStream::run_pieces(std::int64_t count, std::function<void(std::int64_t 
   // A piece must be worth waking a helper for, and begins where a vector does.
   constexpr std::int64_t kSmallest = std::int64_t{1} << 16;
   constexpr std::int64_t kVector = 16;
-  const std::int64_t pieces = team_ == nullptr ? 1 : std::clamp<std::int64_t>(count / kSmallest, 1, team_->size());
+  const std::int64_t pieces = std::clamp<std::int64_t>(count / kSmallest, 1, team_.size());
   const std::int64_t length = (count / pieces + kVector) / kVector * kVector;
-  run([team = team_, pieces, length, count, task = std::move(task)] {
+  run([this, pieces, length, count, task = std::move(task)] {
     if (pieces == 1) return task(0, count);
-    team->run(pieces, [&](std::int64_t piece) {
+    team_.run(pieces, [&](std::int64_t piece) {
       task(std::min(piece * length, count), std::min((piece + 1) * length, count));
     });
   });
@@ -118,7 +124,7 @@ void HostStream::wait(Event& event) {
 void HostStream::synchronize() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return tasks_.empty() && !busy_; });
-  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  failure_.rethrow();
 }
 
 void HostStream::push(std::function<void()> task) {

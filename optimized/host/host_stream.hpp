@@ -1,6 +1,7 @@
 // Streams on worker threads of the host.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -33,12 +34,26 @@ class HostEvent final : public Event {
   double seconds_ = 0;
 };
 
-/// One worker thread. After a task has thrown, the rest is dropped (records are passed, so that nobody waits for ever)
-/// until synchronize() has rethrown.
+/// The first failure of a device. It stays, as CUDA's do: after it, whatever any stream is given is dropped, so that
+/// nothing is done to memory that a failed step left halfway.
+class Failure {
+ public:
+  void keep(std::exception_ptr failure);
+  bool has_happened() const { return happened_; }
+  /// Rethrows it, if there is one.
+  void rethrow() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::exception_ptr first_;
+  std::atomic<bool> happened_ = false;
+};
+
+/// One worker thread. Of a device that has failed, records are still passed, so that nobody waits for ever.
 class HostStream final : public Stream {
  public:
-  /// Without a team, pieces are not cut. A team must outlive the stream.
-  explicit HostStream(ThreadTeam* team = nullptr);
+  /// Pieces are cut for the team. Both must outlive the stream.
+  HostStream(ThreadTeam& team, Failure& failure);
   ~HostStream() override;
 
   void run(std::function<void()> task) override;
@@ -53,13 +68,13 @@ class HostStream final : public Stream {
   void work();
   void push(std::function<void()> task);
 
-  ThreadTeam* team_;
+  ThreadTeam& team_;
+  Failure& failure_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
   bool busy_ = false;
   bool closing_ = false;
-  std::exception_ptr failure_;
   std::thread worker_;  // last: it uses what stands above
 };
 

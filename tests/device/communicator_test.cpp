@@ -173,15 +173,18 @@ TEST(ThreadCommunicator, AnAbortedRunEndsBeforeTheDeadline) {
 }
 
 TEST(ThreadCommunicator, RanksThatDisagreeOnAPieceAreRefused) {
-  // Rank 1 sees that 4 elements come where it expects 5; rank 0 then waits for it in vain.
+  // Rank 1 sees that 4 elements come where it expects 5; rank 0 then waits for it in vain. What a rank sends lives
+  // until both have given up.
+  std::vector<std::vector<float>> data(2, std::vector<float>(8, 1));
+  std::vector<std::unique_ptr<Collective>> collectives(2);
   on_ranks(
       [&](int rank, Device&, Communicator& communicator, Stream& stream) {
-        std::vector<float> data(8, 1);
+        const auto own = static_cast<std::size_t>(rank);
         Transfer transfer(2);
-        if (rank == 0) transfer.add_send(1, DevicePointer<float>(data.data()), 4);
-        if (rank == 1) transfer.add_receive(0, DevicePointer<float>(data.data()), 5);
-        const auto collective = communicator.all_to_all(std::move(transfer));
-        collective->start(stream);
+        if (rank == 0) transfer.add_send(1, DevicePointer<float>(data[own].data()), 4);
+        if (rank == 1) transfer.add_receive(0, DevicePointer<float>(data[own].data()), 5);
+        collectives[own] = communicator.all_to_all(std::move(transfer));
+        collectives[own]->start(stream);
         EXPECT_THROW(stream.synchronize(), Error);
       },
       2, 0.3);
