@@ -14,6 +14,7 @@
 #include "harness/run/timing.hpp"
 #include "optimized/device/launch.hpp"
 #include "reference/core/exact_sum.hpp"
+#include "reference/core/random.hpp"
 #include "reference/model/shard.hpp"
 
 namespace canzona::harness {
@@ -48,6 +49,17 @@ std::set<ProductKey> products_of(const CalibrationRequest& request, const Worklo
       keys.insert({request.tokens, shard.cols, shard.rows, false});
       keys.insert({shard.rows, shard.cols, request.tokens, false});
     }
+  }
+  return keys;
+}
+
+using FactorizationKey = std::pair<Factorization::Kind, std::int64_t>;
+
+/// Those of every refresh.
+std::set<FactorizationKey> factorizations_of(const Workload& workload) {
+  std::set<FactorizationKey> keys;
+  for (const Parameter& parameter : workload.model.parameters) {
+    for (const Factorization& own : workload.cost.refresh_of(parameter).factorizations) keys.insert({own.kind, own.n});
   }
   return keys;
 }
@@ -93,6 +105,7 @@ class Probes {
     add_launch();
     add_pass();
     add_products(products_of(request, workload));
+    for (const auto& [kind, n] : factorizations_of(workload)) add_factorization(kind, n);
     add_collectives(rank.dp, workload.mesh.dp);
     if (workload.mesh.tp != workload.mesh.dp) add_collectives(rank.tp, workload.mesh.tp);
   }
@@ -162,6 +175,36 @@ class Probes {
     }
   }
 
+  /// Of a symmetric matrix of random numbers, which is put back each time.
+  void add_factorization(Factorization::Kind kind, std::int64_t n) {
+    std::vector<float> values(static_cast<std::size_t>(n * n));
+    for (std::int64_t row = 0; row < n; ++row) {
+      for (std::int64_t col = 0; col < n; ++col) {
+        const std::int64_t index = std::min(row, col) * n + std::max(row, col);
+        values[static_cast<std::size_t>(row * n + col)] = static_cast<float>(random_normal(1, index));
+      }
+    }
+    const auto original = elements(n * n), A = elements(n * n), found_values = elements(n);
+    rank_.device.copy(*stream_, values.data(), original.raw(), values.size() * sizeof(float));
+    stream_->synchronize();
+    auto& algebra = rank_.device.linear_algebra();
+    const auto work =
+        buffers_.emplace_back(rank_.device.allocate(static_cast<std::size_t>(algebra.factorization_bytes(n))))
+            .as<std::byte>();
+    const auto found = buffers_.emplace_back(rank_.device.allocate_elements<std::int32_t>(1)).as<std::int32_t>();
+    const auto start = [this, &algebra, kind, n, original, A, found_values, work, found](optimized::Stream& stream) {
+      rank_.device.copy(stream, original, n, A, n, n, n);
+      if (kind == Factorization::Kind::eigh) {
+        algebra.eigh(stream, {A, n, n}, found_values, found, work);
+      } else {
+        algebra.qr(stream, {A, n, n}, work);
+      }
+    };
+    probes_.push_back({start, [kind, n](Cluster& cluster, double seconds) {
+                         cluster.gpu.factorization_seconds[kind].emplace_back(static_cast<double>(n), seconds);
+                       }});
+  }
+
   void add_collectives(optimized::Communicator& group, int ranks) {
     if (ranks == 1) return;
     const std::vector<std::int64_t> sizes = collective_sizes(workload_);
@@ -223,7 +266,8 @@ std::size_t count_figures(const CalibrationRequest& request, const Workload& wor
   std::size_t collectives = 0;
   for (const int ranks : std::set<int>{workload.mesh.dp, workload.mesh.tp})
     collectives += ranks > 1 ? 4 * collective_sizes(workload).size() : 0;
-  return static_cast<std::size_t>(request.rounds) * (2 + products_of(request, workload).size() + collectives);
+  return static_cast<std::size_t>(request.rounds) *
+         (2 + products_of(request, workload).size() + factorizations_of(workload).size() + collectives);
 }
 
 Calibration calibrate_rank(Rank& rank, const CalibrationRequest& request, const Workload& workload,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# An optimizer is one file: a copy of the tree without normuon.cpp builds and works; with the file put back, and nothing
-# else changed, every subcommand finds it. Objects of files that the copy shares with BUILD are taken from there, so that
+# An optimizer is one file a floor: a copy of the tree without both normuon.cpp builds and works; with the reference's put
+# back, and nothing else changed, every subcommand but run finds it; with the engine's, run does. Objects of files that the copy shares with BUILD are taken from there, so that
 # only what differs is compiled. Usage: extension.sh SOURCE BUILD
 set -euo pipefail
 source=$1
@@ -15,7 +15,9 @@ for entry in CMakeLists.txt cmake reference optimized harness experiments paper;
 done
 rm -rf "$folder/tree/experiments/results"
 optimizers=$folder/tree/reference/optimizers
+on_devices=$folder/tree/optimized/optimizers
 mv "$optimizers/normuon.cpp" "$folder/normuon.cpp"
+mv "$on_devices/normuon.cpp" "$folder/on_devices.cpp"
 others=$(cd "$folder/tree" && find . -type f -exec sha256sum {} + | sort)
 
 # A compiler launcher: "compiler … -o OBJECT -c SOURCE" copies BUILD's object of an equal source, except of the optimizer and of the file that
@@ -73,5 +75,11 @@ TOML
 "$canzona" reproduce --experiments "$folder/all.toml" --results "$folder/results" --report "$folder/report.md" >/dev/null
 grep -q '| normuon |' "$folder/results/all.md" || fail "reproduce: no normuon"
 grep -q '/normuon.cpp$' "$folder/compiled" || fail "normuon.cpp was not compiled"
-rm "$optimizers/normuon.cpp"
+"$canzona" run --ranks 2 --optimizer normuon --strategy canzona --steps 1 >"$folder/out" 2>&1 && fail "run: normuon without its file"
+grep -q "optimizer of the engine is 'normuon'" "$folder/out" || fail "run does not say that the engine lacks normuon"
+
+mv "$folder/on_devices.cpp" "$on_devices/normuon.cpp"
+build "the tree with the engine's normuon.cpp does not build"
+"$canzona" run --ranks 2 --optimizer normuon --strategy canzona --steps 1 --check >"$folder/out" 2>&1 || { cat "$folder/out"; fail "run --optimizer normuon fails"; }
+rm "$optimizers/normuon.cpp" "$on_devices/normuon.cpp"
 [ "$others" = "$(cd "$folder/tree" && find . -type f -exec sha256sum {} + | sort)" ] || fail "another file was changed"
