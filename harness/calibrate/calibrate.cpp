@@ -27,12 +27,15 @@ using optimized::MatrixOut;
 using optimized::Rank;
 using optimized::Transpose;
 
-/// m × n by k, symmetric or not.
-using ProductKey = std::tuple<std::int64_t, std::int64_t, std::int64_t, bool>;
+/// Products of an update, whose operands it has just written; and with weights that nobody has touched for an
+/// iteration: X·Wᵀ forward, dY·W and dYᵀ·X backward.
+enum class ProductKind { plain, symmetric, forward, input_gradient, weight_gradient };
+/// m × n by k.
+using ProductKey = std::tuple<ProductKind, std::int64_t, std::int64_t, std::int64_t>;
 
 void add_products(std::set<ProductKey>& keys, const MatrixCost& cost) {
-  for (const MatrixProduct& product : cost.products)
-    keys.insert({product.m, product.n, product.k, product.is_symmetric});
+  for (const MatrixProduct& own : cost.products)
+    keys.insert({own.is_symmetric ? ProductKind::symmetric : ProductKind::plain, own.m, own.n, own.k});
 }
 
 /// Those of every update and refresh, and of forward and backward.
@@ -45,9 +48,9 @@ std::set<ProductKey> products_of(const CalibrationRequest& request, const Worklo
   for (int layer = 0; layer <= workload.model.layers + 1; ++layer) {
     for (const int index : multiplied_weights(workload.model, layer)) {
       const Shape shard = shard_shape(workload.model.parameters[index], workload.mesh.tp);
-      keys.insert({request.tokens, shard.rows, shard.cols, false});
-      keys.insert({request.tokens, shard.cols, shard.rows, false});
-      keys.insert({shard.rows, shard.cols, request.tokens, false});
+      keys.insert({ProductKind::forward, request.tokens, shard.rows, shard.cols});
+      keys.insert({ProductKind::input_gradient, request.tokens, shard.cols, shard.rows});
+      keys.insert({ProductKind::weight_gradient, shard.rows, shard.cols, request.tokens});
     }
   }
   return keys;
@@ -104,6 +107,7 @@ class Probes {
       : rank_(rank), workload_(workload), stream_(rank.device.make_stream()) {
     add_launch();
     add_pass();
+    add_agreement();
     add_products(products_of(request, workload));
     for (const auto& [kind, n] : factorizations_of(workload)) add_factorization(kind, n);
     add_collectives(rank.dp, workload.mesh.dp);
@@ -150,28 +154,77 @@ class Probes {
                        }});
   }
 
+  /// The exact sum of squares of random numbers, whose exponents vary as a gradient's do.
+  void add_agreement() {
+    const std::int64_t numel = workload_.buffer.numel();
+    std::vector<float> values(static_cast<std::size_t>(numel));
+    for (std::int64_t i = 0; i < numel; ++i)
+      values[static_cast<std::size_t>(i)] = static_cast<float>(random_normal(1, i));
+    const auto gradient = elements(numel);
+    rank_.device.copy(*stream_, values.data(), gradient.raw(), values.size() * sizeof(float));
+    stream_->synchronize();
+    probes_.push_back({[this, gradient, numel](optimized::Stream& stream) {
+                         stream.run([this, gradient, numel] { squares_.add_squares(gradient.raw(), numel); });
+                       },
+                       [numel](Cluster& cluster, double seconds) {
+                         cluster.gpu.agreement_bytes_per_second =
+                             static_cast<double>(numel) * static_cast<double>(sizeof(float)) / seconds;
+                       }});
+  }
+
   void add_products(const std::set<ProductKey>& keys) {
     std::int64_t largest = 0;
-    for (const auto& [m, n, k, symmetric] : keys) largest = std::max({largest, m * k, k * n, m * n});
+    for (const auto& [kind, m, n, k] : keys) largest = std::max({largest, m * k, k * n, m * n});
     const auto A = elements(largest), B = elements(largest), C = elements(largest);
-    auto& algebra = rank_.device.linear_algebra();
-    for (const auto& [m, n, k, symmetric] : keys) {
-      const MatrixIn left{A, m, k}, right{B, k, n};
-      const MatrixOut out{C, m, n};
-      const auto start = [&algebra, left, right, out, symmetric = symmetric](optimized::Stream& stream) {
-        if (symmetric) {
-          algebra.symmetric_product(stream, 1, left, Transpose::no, 0, out);
-        } else {
-          algebra.product(stream, 1, left, Transpose::no, right, Transpose::no, 0, out);
-        }
-      };
+    weights_ = elements(std::max(workload_.buffer.numel(), largest));
+    for (const auto& [kind, m, n, k] : keys) {
       const ProductRate shape{static_cast<double>(m), static_cast<double>(n), static_cast<double>(k), 0};
-      probes_.push_back({start, [shape, symmetric = symmetric](Cluster& cluster, double seconds) {
-                           ProductRate rate = shape;
-                           const double launch = std::min(cluster.gpu.launch_seconds, seconds / 2);
-                           rate.flops_per_second = 2 * shape.m * shape.n * shape.k / (seconds - launch);
-                           (symmetric ? cluster.gpu.symmetric_rates : cluster.gpu.product_rates).push_back(rate);
-                         }});
+      probes_.push_back(
+          {[=, this, own = kind, rows = m, cols = n, inner = k](optimized::Stream& stream) {
+             multiply(stream, own, A, B, C, rows, cols, inner);
+           },
+           [shape, own = kind](Cluster& cluster, double seconds) { enter_product(cluster, own, shape, seconds); }});
+    }
+  }
+
+  void multiply(optimized::Stream& stream, ProductKind kind, DevicePointer<float> A, DevicePointer<float> B,
+                DevicePointer<float> C, std::int64_t m, std::int64_t n, std::int64_t k) {
+    auto& algebra = rank_.device.linear_algebra();
+    const MatrixOut out{C, m, n};
+    switch (kind) {
+      case ProductKind::plain:
+        return algebra.product(stream, 1, {A, m, k}, Transpose::no, {B, k, n}, Transpose::no, 0, out);
+      case ProductKind::symmetric: return algebra.symmetric_product(stream, 1, {A, m, k}, Transpose::no, 0, out);
+      case ProductKind::forward:
+        return algebra.product(stream, 1, {A, m, k}, Transpose::no, {next_weights(k * n), n, k}, Transpose::yes, 0,
+                               out);
+      case ProductKind::input_gradient:
+        return algebra.product(stream, 1, {A, m, k}, Transpose::no, {next_weights(k * n), k, n}, Transpose::no, 0, out);
+      case ProductKind::weight_gradient:
+        return algebra.product(stream, 1, {A, k, m}, Transpose::yes, {B, k, n}, Transpose::no, 0, out);
+    }
+  }
+
+  /// Other ones each time: by the time that they recur, a whole model has passed through the cache.
+  DevicePointer<float> next_weights(std::int64_t count) {
+    if (next_weight_ + count > workload_.buffer.numel()) next_weight_ = 0;
+    const DevicePointer<float> weights = weights_ + next_weight_;
+    next_weight_ += count;
+    return weights;
+  }
+
+  /// Where two kinds have one shape, the rate is that of both together.
+  static void enter_product(Cluster& cluster, ProductKind kind, ProductRate rate, double seconds) {
+    auto& rates = kind == ProductKind::symmetric ? cluster.gpu.symmetric_rates : cluster.gpu.product_rates;
+    const double launch = std::min(cluster.gpu.launch_seconds, seconds / 2);
+    rate.flops_per_second = 2 * rate.m * rate.n * rate.k / (seconds - launch);
+    const auto same = std::find_if(rates.begin(), rates.end(), [&](const ProductRate& other) {
+      return other.m == rate.m && other.n == rate.n && other.k == rate.k;
+    });
+    if (same == rates.end()) {
+      rates.push_back(rate);
+    } else {
+      same->flops_per_second = 2 / (1 / same->flops_per_second + 1 / rate.flops_per_second);
     }
   }
 
@@ -243,6 +296,9 @@ class Probes {
   Rank& rank_;
   const Workload& workload_;
   std::vector<Buffer> buffers_;
+  ExactSum squares_;
+  DevicePointer<float> weights_;
+  std::int64_t next_weight_ = 0;
   std::vector<std::unique_ptr<optimized::Collective>> collectives_;
   std::vector<Probe> probes_;
   std::unique_ptr<optimized::Event> begun_ = rank_.device.make_event();
@@ -267,7 +323,7 @@ std::size_t count_figures(const CalibrationRequest& request, const Workload& wor
   for (const int ranks : std::set<int>{workload.mesh.dp, workload.mesh.tp})
     collectives += ranks > 1 ? 4 * collective_sizes(workload).size() : 0;
   return static_cast<std::size_t>(request.rounds) *
-         (2 + products_of(request, workload).size() + factorizations_of(workload).size() + collectives);
+         (3 + products_of(request, workload).size() + factorizations_of(workload).size() + collectives);
 }
 
 Calibration calibrate_rank(Rank& rank, const CalibrationRequest& request, const Workload& workload,
@@ -294,6 +350,7 @@ Calibration calibrate_rank(Rank& rank, const CalibrationRequest& request, const 
   }
   Cluster cluster;
   cluster.gpus = cluster.gpus_per_node = workload.mesh.ranks();
+  cluster.cores_per_rank = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / cluster.gpus_per_node);
   cluster.weights = DType::fp32;
   cluster.trains_products_alone = true;
   for (std::size_t index = 0; index < samples.size(); ++index)

@@ -118,7 +118,7 @@ ordered_json record_of(const Point& point, const SimulationSettings& settings, c
                       {"sequence", settings.training.sequence},
                       {"gradient_dtype", name_of(point.gradient)},
                       {"uneven", name_of(settings.uneven)},
-                      {"overlap", settings.overlap},
+                      {"overlap", settings.overlap && settings.cluster.can_overlap()},
                       {"micro_batches", workload.training.micro_batches},
                       {"split", name_of(point.request.split)},
                       {"strategy", workload.plan.options},
@@ -151,7 +151,7 @@ SimulatedPoint simulate_point(const Point& point, const SimulationSettings& sett
   const auto period = static_cast<std::int64_t>(kept.iterations.size());
   Iterations iterations;
   iterations.count = static_cast<int>(period) + 1;
-  iterations.overlap = settings.overlap;
+  iterations.overlap = settings.overlap && settings.cluster.can_overlap();
   iterations.micro_batches = workload.training.micro_batches;
   iterations.period = period;
   if (period > 1) iterations.turns = workload.turns;

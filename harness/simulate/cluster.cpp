@@ -198,6 +198,8 @@ Cluster read_cluster(const std::filesystem::path& path) {
   TomlTable gpu = file.table("gpu");
   cluster.gpu.name = gpu.text("name");
   cluster.gpu.memory_bytes_per_second = sourced(gpu, "memory_bytes_per_second", 1, kHuge);
+  if (gpu.has("agreement_bytes_per_second"))
+    cluster.gpu.agreement_bytes_per_second = sourced(gpu, "agreement_bytes_per_second", 1, kHuge);
   cluster.gpu.launch_seconds = sourced(gpu, "launch_seconds", 0, 1);
   cluster.gpu.fp32_product_fraction = sourced(gpu, "fp32_product_fraction", kTiny, 1);
   gpu.finish();
@@ -216,6 +218,7 @@ Cluster read_cluster(const std::filesystem::path& path) {
   if (training != "model" && training != "products")
     throw InputError(path.string(), "'forward_backward'", "'" + training + "'", "model, products");
   cluster.trains_products_alone = training == "products";
+  if (file.has("cores_per_rank")) cluster.cores_per_rank = static_cast<int>(file.integer("cores_per_rank", 1, 1 << 20));
 
   read_products(file, "gemm", cluster.gpu.product_rates);
   if (file.has("symmetric")) read_products(file, "symmetric", cluster.gpu.symmetric_rates);

@@ -29,6 +29,7 @@ struct ProductRate {
 struct Gpu {
   std::string name;
   double memory_bytes_per_second = 0;
+  double agreement_bytes_per_second = 0;   ///< of gradients read for their exact sum of squares; 0: as memory
   double launch_seconds = 0;               ///< of one kernel
   std::vector<ProductRate> product_rates;  ///< of bf16 operands, by ascending size
   /// The same of A·Aᵀ, in FLOPs of the whole product; empty where such products are made like others.
@@ -55,6 +56,10 @@ struct Cluster {
   DType weights = DType::bf16;  ///< and updates, on the wire and in memory
   /// Forward and backward are the products of the weights alone, and a pass over the gradients: what the engine runs.
   bool trains_products_alone = false;
+  /// Where ranks run on a host's cores; with a single one, what overlaps takes turns on it. 0: they do not.
+  int cores_per_rank = 0;
+
+  bool can_overlap() const { return cores_per_rank != 1; }
 
   /// Interpolated in both logarithms; the nearest row and column beyond the table.
   double efficiency_at(double bytes, double nodes) const;

@@ -243,7 +243,9 @@ double Durations::agree_seconds(bool over_tp) const {
     const auto owned = shard_elements(workload_.plan, workload_.buffer);
     elements = *std::max_element(owned.begin(), owned.end());
   }
-  return memory_seconds(static_cast<double>(elements * bytes_of(wire_.gradient))) + sum;
+  const double bytes = static_cast<double>(elements * bytes_of(wire_.gradient));
+  const double rate = cluster_.gpu.agreement_bytes_per_second;
+  return (rate > 0 ? cluster_.gpu.launch_seconds + bytes / rate : memory_seconds(bytes)) + sum;
 }
 
 double Durations::elements_seconds(int index, int dp_rank) const {
