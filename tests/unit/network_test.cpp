@@ -178,5 +178,33 @@ TEST(Durations, MicroBatchesShareTheTokensOfAnIteration) {
   EXPECT_THROW(forward(3), InputError);
 }
 
+Cluster measured() {
+  Cluster cluster;
+  cluster.gpus = cluster.gpus_per_node = 8;
+  for (const int ranks : {2, 4}) {
+    for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
+                                      CollectiveKind::all_gather, CollectiveKind::all_to_all})
+      cluster.collective_seconds[{kind, ranks}] = {{1000, 1e-5 * ranks}, {2000, 3e-5 * ranks}, {4000, 5e-5 * ranks}};
+  }
+  return cluster;
+}
+
+TEST(MeasuredNetwork, IsLinearBetweenWhatWasMeasured) {
+  const auto network = measured_network(measured());
+  EXPECT_NEAR(network->all_reduce(1000, {2, 1}), 2e-5, 1e-12);
+  EXPECT_NEAR(network->all_reduce(1500, {2, 1}), 4e-5, 1e-12);
+  EXPECT_NEAR(network->all_reduce(10, {2, 1}), 2e-5, 1e-12) << "latency below the smallest";
+  EXPECT_NEAR(network->all_reduce(8000, {2, 1}), 2e-4, 1e-12) << "bandwidth above the largest";
+  EXPECT_NEAR(network->all_to_all(1000, {8, 1}), 4e-5, 1e-12) << "the nearest number of ranks";
+  EXPECT_EQ(network->all_gather({1000}, {1, 1}, Uneven::padded), 0) << "a group of one";
+}
+
+TEST(MeasuredNetwork, TheBusiestRankOfUnevenSharesCounts) {
+  const auto network = measured_network(measured());
+  EXPECT_NEAR(network->reduce_scatter({500, 500}, {2, 1}, Uneven::per_owner), 2e-5, 1e-12);
+  // All to one rank: it receives 1000, as much as each of two even shares of 2000.
+  EXPECT_NEAR(network->reduce_scatter({1000, 0}, {2, 1}, Uneven::per_owner), 6e-5, 1e-12);
+}
+
 }  // namespace
 }  // namespace canzona::harness
