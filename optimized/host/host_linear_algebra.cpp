@@ -3,6 +3,7 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "optimized/host/factorizations.hpp"
 
@@ -17,51 +18,31 @@ T* address(const MatrixView<T>& stack, std::int64_t index) {
   return (stack.data + index * stack.size()).raw();
 }
 
-/// The upper triangle of an n × n matrix is cut into squares beside the diagonal, as large as can be, for gemm, and
-/// small triangles on it: beside(row, col, rows, cols) and on(row, rows).
-template <class Beside, class On>
-void cut_triangle(std::int64_t begin, std::int64_t n, std::int64_t leaf, const Beside& beside, const On& on) {
-  if (n <= leaf) {
-    on(begin, n);
-    return;
-  }
-  // Halves that are multiples of the widest vector.
-  const std::int64_t half = (n / 2 + 15) / 16 * 16;
-  beside(begin, begin + half, half, n - half);
-  cut_triangle(begin, half, leaf, beside, on);
-  cut_triangle(begin + half, n - half, leaf, beside, on);
-}
-
-/// The upper triangle of C ← alpha·A·Aᵀ + beta·C, or of AᵀA. gemm is faster than syrk, beside the diagonal.
+/// The upper triangle of C ← alpha·A·Aᵀ + beta·C, or of AᵀA.
 void upper_of_square(float alpha, const float* A, Transpose a, std::int64_t k, float beta, float* C, std::int64_t n) {
-  constexpr std::int64_t kLeaf = 256;
-  const bool rows = a == Transpose::no;
-  const int pitch = width(rows ? k : n);
-  const auto part = [&](std::int64_t row) { return rows ? A + row * k : A + row; };
-  cut_triangle(
-      0, n, kLeaf,
-      [&](std::int64_t row, std::int64_t col, std::int64_t height, std::int64_t length) {
-        cblas_sgemm(CblasRowMajor, blas(a), rows ? CblasTrans : CblasNoTrans, width(height), width(length), width(k),
-                    alpha, part(row), pitch, part(col), pitch, beta, C + row * n + col, width(n));
-      },
-      [&](std::int64_t row, std::int64_t height) {
-        cblas_ssyrk(CblasRowMajor, CblasUpper, blas(a), width(height), width(k), alpha, part(row), pitch, beta,
-                    C + row * n + row, width(n));
-      });
+  cblas_ssyrk(CblasRowMajor, CblasUpper, blas(a), width(n), width(k), alpha, A, width(a == Transpose::no ? k : n), beta,
+              C, width(n));
 }
 
-/// The upper triangle of C ← A·B, n × n.
-void upper_of_product(const float* A, const float* B, float* C, std::int64_t n) {
-  constexpr std::int64_t kLeaf = 128;  // whose lower half is computed for nothing
-  const auto multiply = [&](std::int64_t row, std::int64_t col, std::int64_t height, std::int64_t length) {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, width(height), width(length), width(n), 1, A + row * n,
-                width(n), B + col, width(n), 0, C + row * n + col, width(n));
+/// The upper triangle of C[begin…][begin…] ← A·B, `size` rows of it, of n × n matrices: cut into squares beside the
+/// diagonal, as large as can be, for gemm, and small ones on it, whose lower half is computed for nothing.
+void upper_of_product(const float* A, const float* B, float* C, std::int64_t n, std::int64_t begin, std::int64_t size) {
+  constexpr std::int64_t kLeaf = 128;
+  const auto multiply = [&](std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) {
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, width(rows), width(cols), width(n), 1, A + row * n, width(n),
+                B + col, width(n), 0, C + row * n + col, width(n));
   };
-  cut_triangle(0, n, kLeaf, multiply,
-               [&](std::int64_t row, std::int64_t height) { multiply(row, row, height, height); });
+  if (size <= kLeaf) return multiply(begin, size, begin, size);
+  const std::int64_t half = (size / 2 + 15) / 16 * 16;  // a multiple of the widest vector
+  multiply(begin, half, begin + half, size - half);
+  upper_of_product(A, B, C, n, begin, half);
+  upper_of_product(A, B, C, n, begin + half, size - half);
 }
 
-constexpr std::int64_t kTile = 16;
+constexpr std::int64_t kTile = 32;
+
+/// What a triangle holds is whole as it is.
+struct AsItIs {};
 
 /// One tile of the upper triangle and its mirror image, by way of a copy: every line of the cache is met once.
 template <class Finish>
@@ -71,17 +52,15 @@ void mirror_tile(float* C, std::int64_t n, std::int64_t row, std::int64_t col, c
   float tile[kTile][kTile];
   for (std::int64_t i = 0; i < rows; ++i) {
     float* own = C + (row + i) * n + col;
-    if (row == col) {
-      for (std::int64_t j = i; j < cols; ++j) tile[j][i] = own[j] = finish(row + i, col + j, own[j]);
-    } else {
-      for (std::int64_t j = 0; j < cols; ++j) own[j] = finish(row + i, col + j, own[j]);
-      for (std::int64_t j = 0; j < cols; ++j) tile[j][i] = own[j];
+    const std::int64_t first = row == col ? i : 0;
+    if constexpr (!std::is_same_v<Finish, AsItIs>) {
+      for (std::int64_t j = first; j < cols; ++j) own[j] = finish(row + i, col + j, own[j]);
     }
+    for (std::int64_t j = first; j < cols; ++j) tile[j][i] = own[j];
   }
-  for (std::int64_t j = 0; j < cols; ++j) std::copy_n(tile[j], row == col ? j : rows, C + (col + j) * n + row);
+  for (std::int64_t j = 0; j < cols; ++j)
+    std::copy_n(tile[j], row == col ? std::min(j, rows) : rows, C + (col + j) * n + row);
 }
-
-float as_it_is(std::int64_t /*matrix*/, std::int64_t /*i*/, std::int64_t /*j*/, float value) { return value; }
 
 }  // namespace
 
@@ -96,16 +75,16 @@ void HostLinearAlgebra::each(std::int64_t count, const Compute& compute) {
 }
 
 template <class Finish>
-void HostLinearAlgebra::mirror(MatrixOut C, std::int64_t count, const Finish& finish) {
-  constexpr std::int64_t kStrip = 8 * kTile;  // rows of one piece
+void HostLinearAlgebra::mirror(MatrixOut C, std::int64_t count, const Finish& finish_of) {
+  constexpr std::int64_t kStrip = 4 * kTile;  // rows of one piece
   const std::int64_t n = C.rows;
   const std::int64_t strips = (n + kStrip - 1) / kStrip;
   team_.run(count * strips, [&](std::int64_t piece) {
     const std::int64_t index = piece / strips;
     const std::int64_t begin = piece % strips * kStrip;
-    const auto own = [&, index](std::int64_t i, std::int64_t j, float value) { return finish(index, i, j, value); };
+    const auto finish = finish_of(index);
     for (std::int64_t row = begin; row < std::min(begin + kStrip, n); row += kTile) {
-      for (std::int64_t col = row; col < n; col += kTile) mirror_tile(address(C, index), n, row, col, own);
+      for (std::int64_t col = row; col < n; col += kTile) mirror_tile(address(C, index), n, row, col, finish);
     }
   });
 }
@@ -127,16 +106,16 @@ void HostLinearAlgebra::symmetric_products(Stream& stream, float alpha, MatrixIn
     const std::int64_t k = a == Transpose::yes ? A.rows : A.cols;
     each(count,
          [&](std::int64_t index) { upper_of_square(alpha, address(A, index), a, k, beta, address(C, index), C.rows); });
-    mirror(C, count, as_it_is);
+    mirror(C, count, [](std::int64_t /*matrix*/) { return AsItIs{}; });
   });
 }
 
 void HostLinearAlgebra::commuting_products(Stream& stream, MatrixIn A, MatrixIn B, MatrixOut C, std::int64_t count) {
   stream.run([=, this] {
     each(count, [&](std::int64_t index) {
-      upper_of_product(address(A, index), address(B, index), address(C, index), C.rows);
+      upper_of_product(address(A, index), address(B, index), address(C, index), C.rows, 0, C.rows);
     });
-    mirror(C, count, as_it_is);
+    mirror(C, count, [](std::int64_t /*matrix*/) { return AsItIs{}; });
   });
 }
 
@@ -148,8 +127,10 @@ void HostLinearAlgebra::quadratics(Stream& stream, const Quadratic& coefficients
       upper_of_square(coefficients.c, address(A, index), Transpose::no, n, 0, address(P, index), n);
     });
     // The other terms on the way to the lower triangle.
-    mirror(P, count, [=](std::int64_t index, std::int64_t i, std::int64_t j, float value) {
-      return value + coefficients.b * address(A, index)[i * n + j] + (i == j ? coefficients.a : 0.0f);
+    mirror(P, count, [=](std::int64_t index) {
+      return [=, values = address(A, index)](std::int64_t i, std::int64_t j, float value) {
+        return value + coefficients.b * values[i * n + j] + (i == j ? coefficients.a : 0.0f);
+      };
     });
   });
 }

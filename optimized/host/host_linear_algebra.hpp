@@ -31,9 +31,10 @@ class HostLinearAlgebra final : public LinearAlgebra {
   /// compute(index) for every matrix of a stack.
   template <class Compute>
   void each(std::int64_t count, const Compute& compute);
-  /// C[i][j] ← C[j][i] ← finish(matrix, i, j, C[i][j]) of the upper triangle of every matrix of a stack.
+  /// C[j][i] ← C[i][j] ← finish(i, j, C[i][j]) of the upper triangle of every matrix of a stack, finish being
+  /// finish_of(matrix).
   template <class Finish>
-  void mirror(MatrixOut C, std::int64_t count, const Finish& finish);
+  void mirror(MatrixOut C, std::int64_t count, const Finish& finish_of);
 
   ThreadTeam& team_;
 };
