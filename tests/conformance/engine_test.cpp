@@ -134,6 +134,19 @@ TEST(Engine, CountsWhatItSendsAndUpdates) {
   }
 }
 
+TEST(Engine, TakesNoMemoryInsideAnIteration) {
+  for (const EngineOptimizer& optimizer : EngineOptimizers::instance().all()) {
+    const Workload workload = workload_of({2, 2}, "canzona", optimizer.name);
+    run_on_threads(workload.mesh, 60, [&](Rank& rank) {
+      auto& engine = rank.make<Engine>(workload, rank, recurring(), EngineSettings{.gradient = DType::bf16});
+      const std::int64_t before = rank.device.allocations();
+      for (int iteration = 0; iteration < kIterations; ++iteration) engine.iterate();
+      engine.finish();
+      EXPECT_EQ(rank.device.allocations(), before) << optimizer.name;
+    });
+  }
+}
+
 TEST(Engine, ANonFiniteGradientSkipsTheStepOnAllRanks) {
   reference::Objective<float> poisoned = recurring();
   poisoned.poison(1, 2, 3);

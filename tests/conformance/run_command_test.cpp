@@ -63,6 +63,43 @@ TEST_F(RunCommand, EveryOptimizerStaysWithinItsBound) {
   }
 }
 
+// Rounded before the sum and after it, over every strategy's collectives; micro-batches and blocks besides.
+TEST_F(RunCommand, GradientsTravelInBf16AsInTheReference) {
+  const Outcome outcome = canzona({"run",
+                                   "--ranks",
+                                   "6",
+                                   "--tp",
+                                   "2",
+                                   "--steps",
+                                   "2",
+                                   "--warmup",
+                                   "0",
+                                   "--check",
+                                   "--gradient-dtype",
+                                   "bf16",
+                                   "--batch",
+                                   "4",
+                                   "--micro-batches",
+                                   "2",
+                                   "--split-qkv",
+                                   "per-head",
+                                   "--split-fc1",
+                                   "on",
+                                   "--bucket-size",
+                                   "32768",
+                                   "--json",
+                                   "-"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err << outcome.out;
+  const json fp32 = json::parse(canzona({"run", "--ranks", "6", "--tp", "2", "--steps", "1", "--warmup", "0",
+                                         "--bucket-size", "32768", "--json", "-"})
+                                    .out);
+  const json bf16 = json::parse(outcome.out);
+  for (std::size_t index = 0; index < 5; ++index) {
+    EXPECT_EQ(2 * bf16["results"][index]["bytes_sent"]["reduce_gradients"]["mean"].get<double>(),
+              fp32["results"][index]["bytes_sent"]["reduce_gradients"]["mean"].get<double>());
+  }
+}
+
 TEST_F(RunCommand, WritesATraceOfAllRanks) {
   const std::string trace = (path / "trace.json").string();
   const Outcome outcome =
