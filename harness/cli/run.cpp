@@ -92,7 +92,9 @@ SimulationSettings prediction_of(const RunRequest& request, const std::string& c
 Prepared prepare(const RunArguments& arguments, int ranks, bool writes) {
   Prepared prepared{request_of(arguments, ranks), {}, {}, nullptr, nullptr};
   prepared.workloads = workloads_of(prepared.request);
-  optimized::EngineOptimizers::instance().find(prepared.request.points.front().request.optimizer);
+  optimized::EngineOptimizers::instance()
+      .find(prepared.request.points.front().request.optimizer)
+      .require_variant(prepared.request.engine.variant);
   if (!arguments.predict.empty()) prepared.prediction = prediction_of(prepared.request, arguments.predict);
   if (writes) {
     prepared.json = open_output(arguments.json, "--json");

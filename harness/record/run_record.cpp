@@ -100,6 +100,7 @@ ordered_json run_record(const RunRequest& request, const std::vector<StrategyRun
                       {"tokens", request.engine.tokens},
                       {"gradient_dtype", name_of(request.engine.gradient)},
                       {"overlap", request.engine.overlap},
+                      {"variant", request.engine.variant},
                       {"batch", workload.training.batch},
                       {"micro_batches", workload.training.micro_batches},
                       {"clip_norm", workload.training.clip_norm},

@@ -46,11 +46,15 @@ void Workspace::reserve(std::size_t slot, std::int64_t bytes) {
     slots_[slot] = device_.allocate(static_cast<std::size_t>(bytes));
 }
 
+void EngineOptimizer::require_variant(const std::string& variant) const {
+  if (variant.empty() || std::find(variants.begin(), variants.end(), variant) != variants.end()) return;
+  throw InputError("", fmt::format("variant of {}", name), fmt::format("'{}'", variant),
+                   variants.empty() ? "none, there is one way" : fmt::format("{}", fmt::join(variants, ", ")));
+}
+
 std::unique_ptr<MatrixOptimizer> EngineOptimizer::prepare(Preparation own) const {
+  require_variant(own.variant);
   if (own.variant.empty() && !variants.empty()) own.variant = variants.front();
-  if (!own.variant.empty() && std::find(variants.begin(), variants.end(), own.variant) == variants.end())
-    throw InputError("", fmt::format("variant of {}", name), fmt::format("'{}'", own.variant),
-                     variants.empty() ? "none, there is one way" : fmt::format("{}", fmt::join(variants, ", ")));
   return make(own);
 }
 

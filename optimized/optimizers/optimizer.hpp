@@ -71,7 +71,10 @@ struct EngineOptimizer {
   /// ‖ΔU‖/‖U‖ ÷ ε that rounding may reach, where that is known in closed form; 0: the same expressions, the same bits.
   std::function<double(const Options&)> amplification = {};
 
-  /// Throws InputError where the variant is none of them.
+  /// Throws InputError unless `variant` is empty or one of them.
+  void require_variant(const std::string& variant) const;
+
+  /// Of the variant asked for, which is checked, or else the first.
   std::unique_ptr<MatrixOptimizer> prepare(Preparation own) const;
 };
 

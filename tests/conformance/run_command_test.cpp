@@ -100,6 +100,16 @@ TEST_F(RunCommand, GradientsTravelInBf16AsInTheReference) {
   }
 }
 
+TEST_F(RunCommand, EveryVariantStaysWithinTheBound) {
+  for (const char* optimizer : {"muon", "normuon"}) {
+    for (const char* variant : {"symmetric", "dense", "gram"}) {
+      const Outcome outcome = canzona({"run", "--ranks", "2", "--optimizer", optimizer, "--variant", variant,
+                                       "--strategy", "canzona", "--steps", "2", "--warmup", "0", "--check"});
+      EXPECT_EQ(outcome.code, 0) << optimizer << ' ' << variant << outcome.out << outcome.err;
+    }
+  }
+}
+
 TEST_F(RunCommand, WritesATraceOfAllRanks) {
   const std::string trace = (path / "trace.json").string();
   const Outcome outcome =
@@ -125,6 +135,8 @@ TEST_F(RunCommand, RefusesWhatIsNotAllowed) {
   expect_refused({"run", "--ranks", "2", "--batch", "3", "--micro-batches", "2"}, {"micro-batches", "divisor"});
   expect_refused({"run", "--ranks", "2", "--trace", (path / "t.json").string()}, {"--strategy", "one strategy"});
   expect_refused({"run", "--ranks", "2", "--gradient-dtype", "fp16"}, {"--gradient-dtype", "fp16"});
+  expect_refused({"run", "--ranks", "2", "--variant", "fast"}, {"variant of muon", "'fast'", "symmetric, dense, gram"});
+  expect_refused({"run", "--ranks", "2", "--optimizer", "soap", "--variant", "gram"}, {"variant of soap", "'gram'"});
   expect_refused({"run", "--ranks", "2", "--predict", "h100-256"}, {"the mesh", "256"});
 }
 
