@@ -34,25 +34,34 @@ void launch_rows(Stream& stream, std::int64_t rows, std::int64_t cols, const Fun
   });
 }
 
+/// Σ of functor(i) over [begin, begin + count), in an order that only count decides. Four quarters go side by side: one
+/// core fetches from four places of memory nearly twice as fast as from one.
+template <class Functor>
+double sum_in_quarters(std::int64_t begin, std::int64_t count, const Functor& functor) {
+  constexpr std::int64_t kQuarters = 4;
+  constexpr std::int64_t kLanes = 2;  // of the narrowest vector
+  const std::int64_t quarter = count / (kQuarters * kLanes) * kLanes;
+  double sums[kQuarters * kLanes] = {};
+  for (std::int64_t at = begin; at < begin + quarter; at += kLanes) {
+#pragma GCC unroll 8
+    for (std::int64_t lane = 0; lane < kQuarters * kLanes; ++lane)
+      sums[lane] += functor(at + lane / kLanes * quarter + lane % kLanes);
+  }
+  double sum = 0;
+  for (const double part : sums) sum += part;
+  for (std::int64_t i = begin + kQuarters * quarter; i < begin + count; ++i) sum += functor(i);
+  return sum;
+}
+
 /// sums[row] = Σ over col of functor(row·cols + col), a double, for every row: in fp64, in a fixed order.
 template <class Functor>
 void launch_sums(Stream& stream, std::int64_t rows, std::int64_t cols, DevicePointer<double> sums,
                  const Functor& functor) {
-  stream.run([rows, cols, sums, functor] {
-    constexpr std::int64_t kLanes = 8;  // partial sums, so that the loop is not one long chain
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const std::int64_t begin = row * cols;
-      double lanes[kLanes] = {};
-      std::int64_t col = 0;
-      for (; col + kLanes <= cols; col += kLanes) {
-#pragma omp simd
-        for (std::int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += functor(begin + col + lane);
-      }
-      double sum = 0;
-      for (const double lane : lanes) sum += lane;
-      for (; col < cols; ++col) sum += functor(begin + col);
-      sums.raw()[row] = sum;
-    }
+  // A piece has the rows that begin in it.
+  const std::int64_t pitch = std::max<std::int64_t>(cols, 1);
+  stream.run_pieces(rows * pitch, [cols, pitch, sums, functor](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = (begin + pitch - 1) / pitch; row * pitch < end; ++row)
+      sums.raw()[row] = sum_in_quarters(row * cols, cols, functor);
   });
 }
 

@@ -228,6 +228,23 @@ TEST(HostLaunch, MeetsEveryElementOnceWithItsRowOnAnyNumberOfThreads) {
   }
 }
 
+TEST(HostLaunch, SumsAreTheSameOnAnyNumberOfThreads) {
+  const Matrix<float> values = random_matrix<float>(5, 30011);
+  const auto sums_on = [&](int threads) {
+    const auto device = make_host_device(threads);
+    const auto stream = device->make_stream();
+    std::vector<double> sums(5);
+    launch_sums(*stream, 5, values.cols(), DevicePointer<double>(sums.data()),
+                [data = values.data()](std::int64_t i) { return static_cast<double>(data[i]); });
+    stream->synchronize();
+    return sums;
+  };
+  EXPECT_EQ(sums_on(2), sums_on(1));
+  EXPECT_EQ(sums_on(3), sums_on(1));
+  for (int row = 0; row < 5; ++row)
+    EXPECT_NEAR(sums_on(1)[static_cast<std::size_t>(row)], values.row(row).cast<double>().sum(), 1e-9);
+}
+
 TEST_F(HostAlgebra, LaunchesEveryElementOnceAndSumsRowsInDouble) {
   for (const std::int64_t count : {0, 1, 7, 8, 9, 1000}) {
     const Buffer counts = device->allocate_elements<float>(count);
