@@ -26,9 +26,9 @@ int run_command(const std::vector<std::string>& arguments);
 using Runner = std::function<int()>;
 void add_list(CLI::App& app, Runner& chosen);
 void add_plan(CLI::App& app, Runner& chosen);
-void add_calibrate(CLI::App& app, Runner& chosen);
-void add_run(CLI::App& app, Runner& chosen);
 void add_simulate(CLI::App& app, Runner& chosen);
+void add_run(CLI::App& app, Runner& chosen);
+void add_calibrate(CLI::App& app, Runner& chosen);
 void add_verify(CLI::App& app, Runner& chosen);
 void add_reproduce(CLI::App& app, Runner& chosen);
 
