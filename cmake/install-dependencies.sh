@@ -5,7 +5,7 @@ set -euo pipefail
 packages=(
   g++ cmake ninja-build git
   libeigen3-dev libfmt-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev
-  libopenblas-dev libopenmpi-dev openmpi-bin
+  libopenblas-dev libopenmpi-dev openmpi-bin procps
   libgtest-dev libbenchmark-dev clang-format
   python3-matplotlib
 )
