@@ -57,6 +57,11 @@ double deadline_of(const LaunchArguments& arguments) {
   return parse_number("--deadline", arguments.deadline, 0.1, 1e6);
 }
 
+/// Not for a launch that is refused: its complaint is one line.
+void advise() {
+  if (const std::string advice = optimized::blas_advice(); !advice.empty()) fmt::print(stderr, "canzona: {}\n", advice);
+}
+
 int launch_threads(const LaunchArguments& arguments, const std::function<Launch(int, bool)>& prepare,
                    const optimized::RankBody& body, const std::function<int()>& finish) {
   if (optimized::is_one_of_several_processes())
@@ -65,6 +70,7 @@ int launch_threads(const LaunchArguments& arguments, const std::function<Launch(
   const auto ranks = static_cast<int>(positive("--ranks", arguments.ranks, kMostThreads));
   const double deadline = deadline_of(arguments);
   const Launch own = prepare(ranks, true);
+  advise();
   try {
     optimized::run_on_threads(own.mesh, deadline, body);
   } catch (const Error& error) {
@@ -99,6 +105,7 @@ int launch_processes(const LaunchArguments& arguments, const std::function<Launc
     if (processes.rank() == 0) throw InputError(difference);
     return kBadInput;
   }
+  if (processes.rank() == 0) advise();
   processes.run(own->mesh, kRankFailed, body);
   return processes.rank() == 0 ? finish() : kSuccess;
 }
@@ -131,14 +138,8 @@ void settle_mesh(CommonArguments& arguments, int ranks) {
 
 int launch(const LaunchArguments& arguments, const std::function<Launch(int ranks, bool writes)>& prepare,
            const optimized::RankBody& body, const std::function<int()>& finish) {
-  const auto prepare_and_advise = [&](int ranks, bool writes) {
-    const Launch own = prepare(ranks, writes);
-    if (const std::string advice = optimized::blas_advice(); writes && !advice.empty())
-      fmt::print(stderr, "canzona: {}\n", advice);
-    return own;
-  };
-  return arguments.ranks.empty() ? launch_processes(arguments, prepare_and_advise, body, finish)
-                                 : launch_threads(arguments, prepare_and_advise, body, finish);
+  return arguments.ranks.empty() ? launch_processes(arguments, prepare, body, finish)
+                                 : launch_threads(arguments, prepare, body, finish);
 }
 
 }  // namespace canzona::harness

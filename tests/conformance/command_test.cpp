@@ -85,7 +85,8 @@ TEST_F(Command, UnknownNamesListTheValidOnes) {
   expect_refused({"verify", "--precision", "fp8"}, {"--precision", "'fp8'", "bf16"});
   expect_refused({"plan", "--optimizer-option", "mu=1"}, {"option", "'mu'", "momentum"});
   expect_refused({"plan", "--frobnicate"}, {"--frobnicate"});
-  expect_refused({"frobnicate"}, {"command", "'frobnicate'", "list, plan, verify, simulate, run, calibrate, reproduce"});
+  expect_refused({"frobnicate"},
+                 {"command", "'frobnicate'", "list, plan, verify, simulate, run, calibrate, reproduce"});
   expect_refused({}, {"subcommand"});
 }
 
