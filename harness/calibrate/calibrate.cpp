@@ -326,8 +326,8 @@ std::size_t count_figures(const CalibrationRequest& request, const Workload& wor
          (3 + products_of(request, workload).size() + factorizations_of(workload).size() + collectives);
 }
 
-Calibration calibrate_rank(Rank& rank, const CalibrationRequest& request, const Workload& workload,
-                           const std::function<void()>& advance) {
+Cluster calibrate_rank(Rank& rank, const CalibrationRequest& request, const Workload& workload,
+                       const std::function<void()>& advance) {
   auto& probes = rank.make<Probes>(rank, request, workload);
   for (Probe& probe : probes.all()) {
     probes.seconds(probe);  // the first time memory is touched

@@ -18,19 +18,16 @@ struct CalibrationRequest {
   std::int64_t rounds = 7;  ///< every figure is measured once a round; the median counts
 };
 
-/// The figures of a cluster file: gpus, gpu, products, factorizations and collectives. `kinds` of collectives are those
-/// that groups of more than one rank have.
-using Calibration = Cluster;
-
-/// Runs on this rank what all ranks run; the cluster is rank 0's to use. `advance` is called on rank 0 after each
+/// Runs on this rank what all ranks run. The cluster has no names yet; collectives are those of groups of more than one
+/// rank. `advance` is called on rank 0 after each
 /// figure of a round.
-Calibration calibrate_rank(optimized::Rank& rank, const CalibrationRequest& request, const Workload& workload,
-                           const std::function<void()>& advance);
+Cluster calibrate_rank(optimized::Rank& rank, const CalibrationRequest& request, const Workload& workload,
+                       const std::function<void()>& advance);
 
 /// How often `advance` will be called.
 std::size_t count_figures(const CalibrationRequest& request, const Workload& workload);
 
 /// The cluster as the text of a TOML file, `source` beside each figure.
-std::string cluster_file(const Calibration& cluster, const std::string& source);
+std::string cluster_file(const Cluster& cluster, const std::string& source);
 
 }  // namespace canzona::harness

@@ -22,7 +22,7 @@ std::string products(const char* key, const std::vector<ProductRate>& rates, con
 
 }  // namespace
 
-std::string cluster_file(const Calibration& cluster, const std::string& source) {
+std::string cluster_file(const Cluster& cluster, const std::string& source) {
   std::string text = fmt::format(
       "# {} ranks of one machine, measured with the engine's own calls while all of them worked.\n"
       "gpus = {}\ngpus_per_node = {}\n"

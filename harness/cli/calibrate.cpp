@@ -31,7 +31,7 @@ int run(CalibrateArguments arguments) {
   std::optional<Workload> workload;
   std::optional<Progress> progress;
   std::unique_ptr<OutputFile> output;
-  Calibration cluster;
+  Cluster cluster;
   const auto prepare = [&](int ranks, bool writes) {
     settle_mesh(arguments, ranks);
     arguments.strategy = "canzona";
@@ -45,7 +45,7 @@ int run(CalibrateArguments arguments) {
     return Launch{workload->mesh, identity_of({.points = {request->point}, .engine = {.tokens = request->tokens}})};
   };
   const auto body = [&](optimized::Rank& rank) {
-    Calibration own = calibrate_rank(rank, *request, *workload, [&] { progress->advance(); });
+    Cluster own = calibrate_rank(rank, *request, *workload, [&] { progress->advance(); });
     if (rank.index == 0) cluster = std::move(own);
   };
   return launch(arguments.launch, prepare, body, [&] {

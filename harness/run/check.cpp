@@ -89,7 +89,8 @@ const DenseChecks::Dense& DenseChecks::dense_of(const Workload& workload) {
 void DenseChecks::derive_bounds(const Workload& workload, Dense& dense) const {
   const auto& amplification = optimized::EngineOptimizers::instance().find(workload.optimizer->name).amplification;
   const std::size_t count = dense.weights.size();
-  if (amplification && amplification(workload.optimizer_options) == 0) {  // the same expressions, the same bits
+  if (amplification &&
+      amplification(workload.optimizer_options, variant_) == 0) {  // the same expressions, the same bits
     dense.bounds.assign(count, 0);
     return;
   }
@@ -107,7 +108,7 @@ void DenseChecks::derive_bounds(const Workload& workload, Dense& dense) const {
     const Parameter& parameter = workload.model.parameters[index];
     const bool elementwise = parameter.routing == Routing::elementwise;
     if (amplification && !elementwise) {
-      dense.bounds.push_back(amplification(workload.optimizer_options) * kEpsilon);
+      dense.bounds.push_back(amplification(workload.optimizer_options, variant_) * kEpsilon);
       continue;
     }
     std::vector<Matrix<float>> responses;

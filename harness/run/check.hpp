@@ -27,8 +27,9 @@ struct Check {
 /// Dense runs of one request, kept for all strategies that equal them.
 class DenseChecks {
  public:
-  DenseChecks(reference::Objective<float> objective, DType gradient, std::int64_t iterations)
-      : objective_(std::move(objective)), gradient_(gradient), iterations_(iterations) {}
+  /// `variant` is that of the engine's optimizer.
+  DenseChecks(reference::Objective<float> objective, DType gradient, std::int64_t iterations, std::string variant = {})
+      : objective_(std::move(objective)), gradient_(gradient), iterations_(iterations), variant_(std::move(variant)) {}
 
   /// `weights` by rank, flat as the workload's buffer.
   Check check(const Workload& workload, const std::vector<std::vector<float>>& weights);
@@ -42,6 +43,7 @@ class DenseChecks {
   reference::Objective<float> objective_;
   DType gradient_;
   std::int64_t iterations_;
+  std::string variant_;
   std::map<std::vector<std::vector<std::int64_t>>, std::shared_ptr<Dense>> runs_;  // by turns
 };
 

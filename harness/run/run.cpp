@@ -126,7 +126,7 @@ std::vector<StrategyRun> run_rank(Rank& rank, const RunRequest& request, const s
       if (rank.index == 0) advance();
     }
   }
-  DenseChecks dense(objective, settings.gradient, engines.front()->iterations());
+  DenseChecks dense(objective, settings.gradient, engines.front()->iterations(), settings.variant);
   std::vector<std::vector<json>> reports;
   for (std::size_t index = 0; index < engines.size(); ++index) {
     const json own = report_of(*engines[index], measured[index], workloads[index].buffer.numel(), request.check);

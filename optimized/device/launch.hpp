@@ -1,8 +1,11 @@
-// One launcher for elementwise work and one for sums: a functor is written once and runs on every backend.
+// One launcher for elementwise work, one for sums and one for a maximum: a functor is written once and runs on every
+// backend.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "optimized/device/memory.hpp"
 #include "optimized/device/stream.hpp"
@@ -62,6 +65,19 @@ void launch_sums(Stream& stream, std::int64_t rows, std::int64_t cols, DevicePoi
   stream.run_pieces(rows * pitch, [cols, pitch, sums, functor](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = (begin + pitch - 1) / pitch; row * pitch < end; ++row)
       sums.raw()[row] = sum_in_quarters(row * cols, cols, functor);
+  });
+}
+
+/// *largest = max of functor(i), a double, over i in [0, count); NaN where one of them is.
+template <class Functor>
+void launch_maximum(Stream& stream, std::int64_t count, DevicePointer<double> largest, const Functor& functor) {
+  stream.run([count, largest, functor] {
+    double most = -std::numeric_limits<double>::infinity();
+    for (std::int64_t i = 0; i < count; ++i) {
+      const double value = functor(i);
+      most = std::isnan(most) || value <= most ? most : value;
+    }
+    *largest.raw() = most;
   });
 }
 

@@ -54,7 +54,7 @@ const EngineOptimizerRegistration registration{EngineOptimizer{
     .name = "adamw",
     .order = 10,
     .make = [](const Preparation& own) { return std::make_unique<AdamW>(own); },
-    .amplification = [](const Options&) { return 0.0; },
+    .amplification = [](const Options&, const std::string&) { return 0.0; },
 }};
 
 }  // namespace

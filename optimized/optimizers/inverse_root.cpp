@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "optimized/device/launch_maximum.hpp"
+#include "optimized/device/launch.hpp"
 #include "optimized/optimizers/refresh.hpp"
 #include "reference/core/error.hpp"
 

@@ -131,12 +131,18 @@ void NewtonSchulz::apply(Stream& stream, MatrixIn P, MatrixOut& X, MatrixOut& ne
   std::swap(X.data, next.data);
 }
 
-double newton_schulz_amplification(const Options& options) {
-  double product = 1;
-  for (const auto& [a, b, c] :
-       reference::newton_schulz_coefficients(options.text("coefficients"), options.integer("ns_steps")))
-    product *= std::abs(a);
-  return product;
+double newton_schulz_amplification(const Options& options, const std::string& variant) {
+  const std::vector<Coefficients> steps =
+      reference::newton_schulz_coefficients(options.text("coefficients"), options.integer("ns_steps"));
+  double all = 1, before = 1, largest = 0;  // of all steps; of those before in the segment; |bⱼ|∏ aᵢ/aⱼ
+  for (std::size_t j = 0; j < steps.size(); ++j) {
+    const auto& [a, b, c] = steps[j];
+    if (j % kSegment == 0) before = 1;
+    if (j % kSegment > 0) largest = std::max(largest, std::abs(b) * before / std::abs(a));
+    before *= std::abs(a);
+    all *= std::abs(a);
+  }
+  return variant == "gram" ? all * (1 + largest) : all;
 }
 
 }  // namespace canzona::optimized

@@ -59,7 +59,9 @@ class NewtonSchulz {
   Variant variant_;
 };
 
-/// ∏ aᵢ: directions near zero grow by that, and so does rounding in them.
-double newton_schulz_amplification(const Options& options);
+/// ∏ aᵢ: directions near zero grow by that, and so does rounding in them. In the Gram form an error ε of G has become
+/// (∏ aᵢ)²ε in step j of a segment, over the steps before it there, where Pⱼ turns it into |bⱼ|(∏ aᵢ)²ε of X: that is
+/// |bⱼ|∏ aᵢ/aⱼ of what all steps make of ε, and the largest of a run is added.
+double newton_schulz_amplification(const Options& options, const std::string& variant);
 
 }  // namespace canzona::optimized

@@ -68,8 +68,9 @@ struct EngineOptimizer {
   std::vector<std::string> variants = {};  ///< ways to compute the same, the usual one first; none: there is one way
   /// Of a preparation whose variant is one of `variants`, or empty where there are none.
   std::function<std::unique_ptr<MatrixOptimizer>(const Preparation&)> make;
-  /// ‖ΔU‖/‖U‖ ÷ ε that rounding may reach, where that is known in closed form; 0: the same expressions, the same bits.
-  std::function<double(const Options&)> amplification = {};
+  /// ‖ΔU‖/‖U‖ ÷ ε that rounding may reach in a variant, where that is known in closed form; 0: the same expressions,
+  /// the same bits.
+  std::function<double(const Options&, const std::string& variant)> amplification = {};
 
   /// Throws InputError unless `variant` is empty or one of them.
   void require_variant(const std::string& variant) const;

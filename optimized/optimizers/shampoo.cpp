@@ -4,15 +4,16 @@
 
 #include "optimized/optimizers/inverse_root.hpp"
 #include "optimized/optimizers/refresh.hpp"
+#include "reference/optimizers/shampoo.hpp"
 
 namespace canzona::optimized {
 namespace {
 
+using reference::Grafting;
+
 /// Slots of the workspace, each for one tile: its gradient, the filtered gradient M̂ and the grafted direction D where
 /// they are no state, the products with the roots, ‖P‖² and ‖D‖², the scale of the update; then those of InverseRoot.
 enum Slot : std::size_t { kG, kFiltered, kGrafted, kLeft, kRight, kSquares, kScale, kRoots };
-
-enum class Grafting { none, sgd, adam };
 
 /// A tile of a matrix, to ← factor·tile.
 struct TakeTile {
@@ -91,22 +92,6 @@ struct Tile {
   std::vector<Side> sides;
 };
 
-reference::RootMethod method_of(const Options& options) {
-  reference::RootMethod method{reference::root_method(options.text("root_method")),
-                               options.integer("max_iterations"),
-                               {},
-                               options.integer("order"),
-                               options.number("rel_epsilon")};
-  if (!options.is("tolerance", "method")) method.tolerance = options.number("tolerance");
-  return method;
-}
-
-Grafting grafting_of(const Options& options) {
-  return options.is("grafting", "adam")  ? Grafting::adam
-         : options.is("grafting", "sgd") ? Grafting::sgd
-                                         : Grafting::none;
-}
-
 /// The longest side that is preconditioned, of tiles whose largest is `tile`: a side's last tile may be shorter.
 std::int64_t longest_side(Shape shape, Shape tile, std::int64_t limit) {
   std::int64_t longest = 0;
@@ -124,7 +109,7 @@ class Shampoo final : public MatrixOptimizer {
         beta1_(own.options.number("beta1")),
         beta2_(own.options.number("beta2")),
         bias_correction_(own.options.is("use_bias_correction", "on")),
-        grafting_(grafting_of(own.options)),
+        grafting_(reference::shampoo_grafting(own.options)),
         grafting_beta2_(own.options.number("grafting_beta2")),
         grafting_epsilon_(own.options.number("grafting_epsilon")),
         grafting_denominator_epsilon_(own.options.number("grafting_denominator_epsilon")),
@@ -135,7 +120,7 @@ class Shampoo final : public MatrixOptimizer {
         largest_(largest_tile(own)),
         inverse_root_(device_, workspace_, kRoots, longest_side(own.shape, largest_, max_precond_dim_),
                       1 / own.options.number("inverse_exponent"), own.options.number("epsilon"),
-                      method_of(own.options)),
+                      reference::shampoo_root_method(own.options)),
         failed_(device_) {
     for (const Slot slot : {kG, kFiltered, kGrafted, kLeft, kRight})
       workspace_.reserve(slot, largest_.numel() * static_cast<std::int64_t>(sizeof(float)));

@@ -1,15 +1,37 @@
 // Shampoo: the filtered gradient between inverse roots of the averaged G·Gᵀ and Gᵀ·G. Everything is computed in the
 // type of the master weights; only the update leaves in the type of the arithmetic.
+#include "reference/optimizers/shampoo.hpp"
+
 #include <fmt/format.h>
 
 #include <bit>
 #include <cmath>
 
 #include "reference/core/error.hpp"
-#include "reference/optimizers/inverse_root.hpp"
 #include "reference/optimizers/refresh.hpp"
 
 namespace canzona::reference {
+
+RootMethod shampoo_root_method(const Options& options) {
+  RootMethod method{root_method(options.text("root_method")),
+                    options.integer("max_iterations"),
+                    {},
+                    options.integer("order"),
+                    options.number("rel_epsilon")};
+  if (!options.is("tolerance", "method")) method.tolerance = options.number("tolerance");
+  if (method.kind != RootMethod::Kind::eigen && !is_coupled_root(1 / options.number("inverse_exponent"))) {
+    throw InputError("shampoo", "inverse_exponent", "'" + options.text("inverse_exponent") + "'",
+                     "1/p with an integer p under " + options.text("root_method"));
+  }
+  return method;
+}
+
+Grafting shampoo_grafting(const Options& options) {
+  return options.is("grafting", "adam")  ? Grafting::adam
+         : options.is("grafting", "sgd") ? Grafting::sgd
+                                         : Grafting::none;
+}
+
 namespace {
 
 /// A block of the matrix with factors of its own.
@@ -33,29 +55,6 @@ std::vector<Tile> tiles_of(Shape shape, std::int64_t block_size) {
   return tiles;
 }
 
-/// Throws InputError when coupled iterations are asked for a root that is no integer.
-RootMethod method_of(const Options& options) {
-  RootMethod method{root_method(options.text("root_method")),
-                    options.integer("max_iterations"),
-                    {},
-                    options.integer("order"),
-                    options.number("rel_epsilon")};
-  if (!options.is("tolerance", "method")) method.tolerance = options.number("tolerance");
-  if (method.kind != RootMethod::Kind::eigen && !is_coupled_root(1 / options.number("inverse_exponent"))) {
-    throw InputError("shampoo", "inverse_exponent", "'" + options.text("inverse_exponent") + "'",
-                     "1/p with an integer p under " + options.text("root_method"));
-  }
-  return method;
-}
-
-enum class Grafting { none, sgd, adam };
-
-Grafting grafting_of(const Options& options) {
-  return options.is("grafting", "adam")  ? Grafting::adam
-         : options.is("grafting", "sgd") ? Grafting::sgd
-                                         : Grafting::none;
-}
-
 template <class Scalar>
 class Shampoo final : public Optimizer<Scalar> {
  public:
@@ -65,9 +64,9 @@ class Shampoo final : public Optimizer<Scalar> {
         beta2_(options.number("beta2")),
         epsilon_(options.number("epsilon")),
         root_(1 / options.number("inverse_exponent")),
-        method_(method_of(options)),
+        method_(shampoo_root_method(options)),
         bias_correction_(options.is("use_bias_correction", "on")),
-        grafting_(grafting_of(options)),
+        grafting_(shampoo_grafting(options)),
         grafting_beta2_(options.number("grafting_beta2")),
         grafting_epsilon_(options.number("grafting_epsilon")),
         grafting_denominator_epsilon_(options.number("grafting_denominator_epsilon")),
@@ -247,7 +246,8 @@ MatrixCost cost(Shape shape, const Options& options) {
     }
   }
   cost.flops = flops_of(cost.products);
-  const std::int64_t moments = (options.number("beta1") > 0 ? 1 : 0) + (grafting_of(options) == Grafting::adam ? 1 : 0);
+  const std::int64_t moments =
+      (options.number("beta1") > 0 ? 1 : 0) + (shampoo_grafting(options) == Grafting::adam ? 1 : 0);
   // G read; each moment read and written; direction and update written, read for their norms and written again.
   cost.bytes_moved = checked_multiply(shape.numel(), (1 + 2 * moments + 5) * bytes);
   cost.state_bytes =
@@ -265,7 +265,7 @@ std::int64_t products_an_iteration(const RootMethod& method, double root) {
 /// eigen: eigh and Q·diag·Qᵀ of each side. Coupled iterations: as many as runs are said to take.
 MatrixCost refresh_cost(Shape shape, const Options& options) {
   constexpr std::int64_t kIterations = 20;  // published runs take 10 to 30: a nominal count
-  const RootMethod method = method_of(options);
+  const RootMethod method = shampoo_root_method(options);
   const bool eigen = method.kind == RootMethod::Kind::eigen;
   const std::int64_t products = eigen ? 1
                                       : std::min(kIterations, method.max_iterations) *

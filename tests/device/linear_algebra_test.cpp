@@ -4,7 +4,6 @@
 #include <Eigen/Dense>
 
 #include "optimized/device/launch.hpp"
-#include "optimized/device/launch_maximum.hpp"
 #include "optimized/host/factorizations.hpp"
 #include "optimized/host/host_device.hpp"
 #include "reference/core/error.hpp"

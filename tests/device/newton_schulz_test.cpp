@@ -110,6 +110,13 @@ TEST(EngineNewtonSchulz, AStackIsEveryMatrixAloneOnAnyNumberOfThreads) {
   }
 }
 
+TEST(EngineNewtonSchulz, TheGramFormMayRoundMore) {
+  const Options options(reference::Optimizers::instance().find("muon").options, {}, "muon");
+  const double a = 3.4445, b = 4.7750;
+  EXPECT_NEAR(newton_schulz_amplification(options, "symmetric"), std::pow(a, 5), 1e-9);
+  EXPECT_NEAR(newton_schulz_amplification(options, "gram"), std::pow(a, 5) * (1 + b * a), 1e-6);
+}
+
 TEST(EngineNewtonSchulz, CountsWhatItExecutes) {
   // 2 by 3: a product of 2 by 2 by 3 has 24 FLOPs, its triangle 18; of 2 by 2 by 2, 16 and 12.
   EXPECT_EQ(newton_schulz_flops("dense", {2, 3}, 5), 5 * (24 + 16 + 24));

@@ -14,6 +14,8 @@ record = json.load(open(sys.argv[1]))
 assert record["settings"]["ranks_are"] == "processes"
 assert [r["strategy"] for r in record["results"]] == ["synchronous", "layerwise", "layerwise-lpt", "static", "canzona"]
 assert all(r["check"]["passed"] for r in record["results"])
+# A bound that anything meets, or a comparison of next to nothing, would be no check.
+assert all(r["check"]["bound"] < 1e-2 and r["check"]["compared"] > 0.1 for r in record["results"])
 PY
 }
 
