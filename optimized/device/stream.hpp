@@ -38,6 +38,14 @@ class Stream {
   virtual void run_pieces(std::int64_t count, std::function<void(std::int64_t begin, std::int64_t end)> task) {
     run([count, task = std::move(task)] { task(0, count); });
   }
+  /// task(index) of every index in [0, count), side by side. Over consecutive calls with one count, what belongs to an
+  /// index must touch nothing of another index: a backend may take one index through all of them, in order, before it
+  /// takes the next.
+  virtual void run_each(std::int64_t count, std::function<void(std::int64_t index)> task) {
+    run([count, task = std::move(task)] {
+      for (std::int64_t index = 0; index < count; ++index) task(index);
+    });
+  }
   /// At most `most` times, and only while *go is not 0 when the work before is done: what `body` puts on the stream
   /// that it is given, events excepted. `body` may be called after this returns, or not at all. A backend whose streams
   /// cannot look at a flag by themselves may block the caller.

@@ -33,4 +33,8 @@ std::string blas_advice() {
 #endif
 }
 
+BlasThreads::BlasThreads(int threads) { openblas_set_num_threads(threads); }
+
+BlasThreads::~BlasThreads() { openblas_set_num_threads(1); }
+
 }  // namespace canzona::optimized

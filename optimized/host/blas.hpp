@@ -12,4 +12,15 @@ std::string blas_name();
 /// processor do; empty where it did not.
 std::string blas_advice();
 
+/// While one lives, calls of the library have `threads` threads of its own; before and after it, one. OpenBLAS holds
+/// one number for the whole process, its pthread build (Debian's 0.3.21) has one pool that callers queue for, and the
+/// pool goes on spinning for milliseconds after its work, in the way of everyone else's.
+class BlasThreads {
+ public:
+  explicit BlasThreads(int threads);
+  BlasThreads(const BlasThreads&) = delete;
+  BlasThreads& operator=(const BlasThreads&) = delete;
+  ~BlasThreads();
+};
+
 }  // namespace canzona::optimized

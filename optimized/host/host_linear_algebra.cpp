@@ -3,8 +3,10 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <cmath>
 #include <type_traits>
 
+#include "optimized/host/blas.hpp"
 #include "optimized/host/factorizations.hpp"
 
 namespace canzona::optimized {
@@ -18,25 +20,91 @@ T* address(const MatrixView<T>& stack, std::int64_t index) {
   return (stack.data + index * stack.size()).raw();
 }
 
-/// The upper triangle of C ← alpha·A·Aᵀ + beta·C, or of AᵀA.
-void upper_of_square(float alpha, const float* A, Transpose a, std::int64_t k, float beta, float* C, std::int64_t n) {
-  cblas_ssyrk(CblasRowMajor, CblasUpper, blas(a), width(n), width(k), alpha, A, width(a == Transpose::no ? k : n), beta,
-              C, width(n));
+/// A part of C ← alpha·op(A)·op(B) + beta·C: its rows and columns, the inner length, and the widths of whole matrices.
+struct Part {
+  std::int64_t rows, cols, inner;
+  float alpha, beta;
+  Transpose a, b;
+  std::int64_t width_a, width_b, width_c;
+};
+
+void multiply(const Part& part, const float* A, const float* B, float* C) {
+  cblas_sgemm(CblasRowMajor, blas(part.a), blas(part.b), width(part.rows), width(part.cols), width(part.inner),
+              part.alpha, A, width(part.width_a), B, width(part.width_b), part.beta, C, width(part.width_c));
+}
+
+/// compute(begin, size) of pieces of [0, n), one for each thread of the team that is worth waking; `where(share)` is
+/// the end of the part of [0, 1] that has this share of the work.
+template <class Where, class Compute>
+void in_pieces(ThreadTeam& team, std::int64_t n, double flops, const Where& where, const Compute& compute) {
+  constexpr double kSmallest = 1 << 25;  // FLOPs: some hundred microseconds
+  constexpr std::int64_t kVector = 16;
+  const auto pieces = std::clamp<std::int64_t>(static_cast<std::int64_t>(flops / kSmallest), 1, team.size());
+  const auto end = [&](std::int64_t piece) {
+    if (piece == pieces) return n;
+    const double share = static_cast<double>(piece) / static_cast<double>(pieces);
+    return static_cast<std::int64_t>(static_cast<double>(n) * where(share)) / kVector * kVector;
+  };
+  team.run(pieces, [&](std::int64_t piece) { compute(end(piece), end(piece + 1) - end(piece)); });
+}
+
+double of_rectangle(double share) { return share; }
+/// Of an upper triangle, whose rows grow shorter.
+double of_triangle(double share) { return 1 - std::sqrt(1 - share); }
+
+/// The whole of it, cut along its longer side.
+void multiply(ThreadTeam& team, const Part& whole, const float* A, const float* B, float* C) {
+  const double flops = 2.0 * static_cast<double>(whole.rows) * static_cast<double>(whole.cols * whole.inner);
+  const bool by_rows = whole.rows >= whole.cols;
+  in_pieces(team, by_rows ? whole.rows : whole.cols, flops, of_rectangle, [&](std::int64_t begin, std::int64_t size) {
+    Part part = whole;
+    (by_rows ? part.rows : part.cols) = size;
+    const std::int64_t from_a = part.a == Transpose::no ? begin * part.width_a : begin;
+    const std::int64_t from_b = part.b == Transpose::no ? begin : begin * part.width_b;
+    multiply(part, by_rows ? A + from_a : A, by_rows ? B : B + from_b, C + begin * (by_rows ? part.width_c : 1));
+  });
+}
+
+/// The upper triangle of C ← alpha·A·Aᵀ + beta·C, or of AᵀA, of n × n.
+void upper_of_square(ThreadTeam& team, float alpha, const float* A, Transpose a, std::int64_t k, float beta, float* C,
+                     std::int64_t n) {
+  const std::int64_t width_a = a == Transpose::no ? k : n;
+  const auto from = [&](std::int64_t row) { return A + row * (a == Transpose::no ? k : 1); };
+  const double flops = static_cast<double>(n) * static_cast<double>(n * k);
+  in_pieces(team, n, flops, of_triangle, [&](std::int64_t begin, std::int64_t size) {
+    float* diagonal = C + begin * n + begin;
+    cblas_ssyrk(CblasRowMajor, CblasUpper, blas(a), width(size), width(k), alpha, from(begin), width(width_a), beta,
+                diagonal, width(n));
+    const std::int64_t end = begin + size;
+    const Transpose b = a == Transpose::no ? Transpose::yes : Transpose::no;
+    const Part beside{size, n - end, k, alpha, beta, a, b, width_a, width_a, n};
+    if (end < n) multiply(beside, from(begin), from(end), diagonal + size);
+  });
 }
 
 /// The upper triangle of C[begin…][begin…] ← A·B, `size` rows of it, of n × n matrices: cut into squares beside the
 /// diagonal, as large as can be, for gemm, and small ones on it, whose lower half is computed for nothing.
 void upper_of_product(const float* A, const float* B, float* C, std::int64_t n, std::int64_t begin, std::int64_t size) {
   constexpr std::int64_t kLeaf = 128;
-  const auto multiply = [&](std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, width(rows), width(cols), width(n), 1, A + row * n, width(n),
-                B + col, width(n), 0, C + row * n + col, width(n));
+  const auto rectangle = [&](std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) {
+    multiply(Part{rows, cols, n, 1, 0, Transpose::no, Transpose::no, n, n, n}, A + row * n, B + col, C + row * n + col);
   };
-  if (size <= kLeaf) return multiply(begin, size, begin, size);
+  if (size <= kLeaf) return rectangle(begin, size, begin, size);
   const std::int64_t half = (size / 2 + 15) / 16 * 16;  // a multiple of the widest vector
-  multiply(begin, half, begin + half, size - half);
+  rectangle(begin, half, begin + half, size - half);
   upper_of_product(A, B, C, n, begin, half);
   upper_of_product(A, B, C, n, begin + half, size - half);
+}
+
+/// The same of all of C, by the team.
+void upper_of_product(ThreadTeam& team, const float* A, const float* B, float* C, std::int64_t n) {
+  const double flops = static_cast<double>(n) * static_cast<double>(n * n);
+  in_pieces(team, n, flops, of_triangle, [&](std::int64_t begin, std::int64_t size) {
+    const std::int64_t end = begin + size;
+    const Part beside{size, n - end, n, 1, 0, Transpose::no, Transpose::no, n, n, n};
+    upper_of_product(A, B, C, n, begin, size);
+    if (end < n) multiply(beside, A + begin * n, B + end, C + begin * n + end);
+  });
 }
 
 constexpr std::int64_t kTile = 32;
@@ -62,75 +130,61 @@ void mirror_tile(float* C, std::int64_t n, std::int64_t row, std::int64_t col, c
     std::copy_n(tile[j], row == col ? std::min(j, rows) : rows, C + (col + j) * n + row);
 }
 
-}  // namespace
-
-HostLinearAlgebra::HostLinearAlgebra(ThreadTeam& team) : team_(team) { openblas_set_num_threads(team.size()); }
-
-template <class Compute>
-void HostLinearAlgebra::each(std::int64_t count, const Compute& compute) {
-  const bool side_by_side = team_.size() > 1 && count > 1;
-  if (side_by_side) openblas_set_num_threads(1);
-  team_.run(count, compute);
-  if (side_by_side) openblas_set_num_threads(team_.size());
-}
-
+/// C[j][i] ← C[i][j] ← finish(i, j, C[i][j]) of the upper triangle.
 template <class Finish>
-void HostLinearAlgebra::mirror(MatrixOut C, std::int64_t count, const Finish& finish_of) {
+void mirror(ThreadTeam& team, float* C, std::int64_t n, const Finish& finish) {
   constexpr std::int64_t kStrip = 4 * kTile;  // rows of one piece
-  const std::int64_t n = C.rows;
-  const std::int64_t strips = (n + kStrip - 1) / kStrip;
-  team_.run(count * strips, [&](std::int64_t piece) {
-    const std::int64_t index = piece / strips;
-    const std::int64_t begin = piece % strips * kStrip;
-    const auto finish = finish_of(index);
-    for (std::int64_t row = begin; row < std::min(begin + kStrip, n); row += kTile) {
-      for (std::int64_t col = row; col < n; col += kTile) mirror_tile(address(C, index), n, row, col, finish);
+  team.run((n + kStrip - 1) / kStrip, [&](std::int64_t strip) {
+    for (std::int64_t row = strip * kStrip; row < std::min((strip + 1) * kStrip, n); row += kTile) {
+      for (std::int64_t col = row; col < n; col += kTile) mirror_tile(C, n, row, col, finish);
     }
   });
 }
 
+}  // namespace
+
+HostLinearAlgebra::HostLinearAlgebra(ThreadTeam& team) : team_(team) { openblas_set_num_threads(1); }
+
+template <class Compute>
+void HostLinearAlgebra::each(Stream& stream, std::int64_t count, Compute compute) {
+  if (count == 1) return stream.run([this, compute] { compute(0, team_); });
+  stream.run_each(count, [this, compute](std::int64_t index) { compute(index, alone_); });
+}
+
 void HostLinearAlgebra::products(Stream& stream, float alpha, MatrixIn A, Transpose a, MatrixIn B, Transpose b,
                                  float beta, MatrixOut C, std::int64_t count) {
-  stream.run([=, this] {
-    const std::int64_t k = a == Transpose::yes ? A.rows : A.cols;
-    each(count, [&](std::int64_t index) {
-      cblas_sgemm(CblasRowMajor, blas(a), blas(b), width(C.rows), width(C.cols), width(k), alpha, address(A, index),
-                  width(A.cols), address(B, index), width(B.cols), beta, address(C, index), width(C.cols));
-    });
+  const std::int64_t k = a == Transpose::yes ? A.rows : A.cols;
+  const Part whole{C.rows, C.cols, k, alpha, beta, a, b, A.cols, B.cols, C.cols};
+  each(stream, count, [=](std::int64_t index, ThreadTeam& team) {
+    multiply(team, whole, address(A, index), address(B, index), address(C, index));
   });
 }
 
 void HostLinearAlgebra::symmetric_products(Stream& stream, float alpha, MatrixIn A, Transpose a, float beta,
                                            MatrixOut C, std::int64_t count) {
-  stream.run([=, this] {
-    const std::int64_t k = a == Transpose::yes ? A.rows : A.cols;
-    each(count,
-         [&](std::int64_t index) { upper_of_square(alpha, address(A, index), a, k, beta, address(C, index), C.rows); });
-    mirror(C, count, [](std::int64_t /*matrix*/) { return AsItIs{}; });
+  const std::int64_t k = a == Transpose::yes ? A.rows : A.cols;
+  each(stream, count, [=](std::int64_t index, ThreadTeam& team) {
+    upper_of_square(team, alpha, address(A, index), a, k, beta, address(C, index), C.rows);
+    mirror(team, address(C, index), C.rows, AsItIs{});
   });
 }
 
 void HostLinearAlgebra::commuting_products(Stream& stream, MatrixIn A, MatrixIn B, MatrixOut C, std::int64_t count) {
-  stream.run([=, this] {
-    each(count, [&](std::int64_t index) {
-      upper_of_product(address(A, index), address(B, index), address(C, index), C.rows, 0, C.rows);
-    });
-    mirror(C, count, [](std::int64_t /*matrix*/) { return AsItIs{}; });
+  each(stream, count, [=](std::int64_t index, ThreadTeam& team) {
+    upper_of_product(team, address(A, index), address(B, index), address(C, index), C.rows);
+    mirror(team, address(C, index), C.rows, AsItIs{});
   });
 }
 
 void HostLinearAlgebra::quadratics(Stream& stream, const Quadratic& coefficients, MatrixIn A, MatrixOut P,
                                    std::int64_t count) {
-  stream.run([=, this] {
+  each(stream, count, [=](std::int64_t index, ThreadTeam& team) {
     const std::int64_t n = P.rows;
-    each(count, [&](std::int64_t index) {
-      upper_of_square(coefficients.c, address(A, index), Transpose::no, n, 0, address(P, index), n);
-    });
+    const float* values = address(A, index);
+    upper_of_square(team, coefficients.c, values, Transpose::no, n, 0, address(P, index), n);
     // The other terms on the way to the lower triangle.
-    mirror(P, count, [=](std::int64_t index) {
-      return [=, values = address(A, index)](std::int64_t i, std::int64_t j, float value) {
-        return value + coefficients.b * values[i * n + j] + (i == j ? coefficients.a : 0.0f);
-      };
+    mirror(team, address(P, index), n, [=](std::int64_t i, std::int64_t j, float value) {
+      return value + coefficients.b * values[i * n + j] + (i == j ? coefficients.a : 0.0f);
     });
   });
 }
@@ -139,11 +193,17 @@ std::int64_t HostLinearAlgebra::factorization_bytes(std::int64_t n) const { retu
 
 void HostLinearAlgebra::eigh(Stream& stream, MatrixOut A, DevicePointer<float> values,
                              DevicePointer<std::int32_t> found, DevicePointer<std::byte> work) {
-  stream.run([=] { found.raw()[0] = host_eigh(A.data.raw(), A.rows, values.raw(), work.raw()) ? 1 : 0; });
+  stream.run([=, this] {
+    const BlasThreads lapack(team_.size());
+    found.raw()[0] = host_eigh(A.data.raw(), A.rows, values.raw(), work.raw()) ? 1 : 0;
+  });
 }
 
 void HostLinearAlgebra::qr(Stream& stream, MatrixOut A, DevicePointer<std::byte> work) {
-  stream.run([=] { host_qr(A.data.raw(), A.rows, work.raw()); });
+  stream.run([=, this] {
+    const BlasThreads lapack(team_.size());
+    host_qr(A.data.raw(), A.rows, work.raw());
+  });
 }
 
 }  // namespace canzona::optimized

@@ -6,11 +6,8 @@
 
 namespace canzona::optimized {
 
-/// One product runs on as many threads as the team has; a stack of them runs matrices side by side, each on one thread.
-/// OpenBLAS holds one number of threads for the whole process, which the team's size becomes. Its pthread build
-/// (Debian's 0.3.21) does not see that it is called by one of several threads: calls that are to use more than one
-/// thread queue for its only pool, so the number is 1 while matrices stand side by side. With a team of 1 it never
-/// changes.
+/// The team shares a product, or the matrices of a stack of them. Every call of the library has one thread, except in
+/// the factorizations of a team of several.
 class HostLinearAlgebra final : public LinearAlgebra {
  public:
   explicit HostLinearAlgebra(ThreadTeam& team);
@@ -28,15 +25,12 @@ class HostLinearAlgebra final : public LinearAlgebra {
   void qr(Stream& stream, MatrixOut A, DevicePointer<std::byte> work) override;
 
  private:
-  /// compute(index) for every matrix of a stack.
+  /// compute(index, team) for every matrix of a stack; the team may share the work on one matrix.
   template <class Compute>
-  void each(std::int64_t count, const Compute& compute);
-  /// C[j][i] ← C[i][j] ← finish(i, j, C[i][j]) of the upper triangle of every matrix of a stack, finish being
-  /// finish_of(matrix).
-  template <class Finish>
-  void mirror(MatrixOut C, std::int64_t count, const Finish& finish_of);
+  void each(Stream& stream, std::int64_t count, Compute compute);
 
   ThreadTeam& team_;
+  ThreadTeam alone_{1};
 };
 
 }  // namespace canzona::optimized

@@ -82,14 +82,16 @@ HostStream::~HostStream() {
 }
 
 void HostStream::run(std::function<void()> task) {
-  push([this, task = std::move(task)] {
-    if (failure_.has_happened()) return;
-    try {
-      task();
-    } catch (...) {
-      failure_.keep(std::current_exception());
-    }
-  });
+  push({.all = [this, task = std::move(task)] { attempt(task); }});
+}
+
+void HostStream::attempt(const std::function<void()>& task) {
+  if (failure_.has_happened()) return;
+  try {
+    task();
+  } catch (...) {
+    failure_.keep(std::current_exception());
+  }
 }
 
 void HostStream::run_pieces(std::int64_t count, std::function<void(std::int64_t begin, std::int64_t end)> task) {
@@ -106,6 +108,16 @@ void HostStream::run_pieces(std::int64_t count, std::function<void(std::int64_t 
   });
 }
 
+void HostStream::run_each(std::int64_t count, std::function<void(std::int64_t index)> task) {
+  push({.count = count, .one = std::move(task)});
+}
+
+void HostStream::run_together(const std::vector<Task>& tasks) {
+  team_.run(tasks.front().count, [&](std::int64_t index) {
+    for (const Task& task : tasks) attempt([&] { task.one(index); });
+  });
+}
+
 void HostStream::repeat_while(DevicePointer<const std::int32_t> go, std::int64_t most,
                               std::function<void(Stream&)> body) {
   run([go, most, body = std::move(body)] { ImmediateStream().repeat_while(go, most, body); });
@@ -113,12 +125,12 @@ void HostStream::repeat_while(DevicePointer<const std::int32_t> go, std::int64_t
 
 void HostStream::record(Event& event) {
   auto& own = static_cast<HostEvent&>(event);
-  push([&own, record = own.next_record()] { own.pass(record); });
+  push({.all = [&own, record = own.next_record()] { own.pass(record); }});
 }
 
 void HostStream::wait(Event& event) {
   auto& own = static_cast<HostEvent&>(event);
-  push([&own, record = own.latest_record()] { own.wait_for(record); });
+  push({.all = [&own, record = own.latest_record()] { own.wait_for(record); }});
 }
 
 void HostStream::synchronize() {
@@ -127,7 +139,7 @@ void HostStream::synchronize() {
   failure_.rethrow();
 }
 
-void HostStream::push(std::function<void()> task) {
+void HostStream::push(Task task) {
   {
     const std::lock_guard lock(mutex_);
     tasks_.push_back(std::move(task));
@@ -135,16 +147,28 @@ void HostStream::push(std::function<void()> task) {
   changed_.notify_all();
 }
 
+std::vector<HostStream::Task> HostStream::take() {
+  std::vector<Task> taken;
+  do {
+    taken.push_back(std::move(tasks_.front()));
+    tasks_.pop_front();
+  } while (taken.front().one && !tasks_.empty() && tasks_.front().one && tasks_.front().count == taken.front().count);
+  return taken;
+}
+
 void HostStream::work() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return closing_ || !tasks_.empty(); });
     if (tasks_.empty()) return;
-    const std::function<void()> task = std::move(tasks_.front());
-    tasks_.pop_front();
+    const std::vector<Task> tasks = take();
     busy_ = true;
     lock.unlock();
-    task();
+    if (tasks.front().one) {
+      run_together(tasks);
+    } else {
+      tasks.front().all();
+    }
     lock.lock();
     busy_ = false;
     if (tasks_.empty()) changed_.notify_all();

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "optimized/device/stream.hpp"
 #include "optimized/host/thread_team.hpp"
@@ -58,6 +60,8 @@ class HostStream final : public Stream {
 
   void run(std::function<void()> task) override;
   void run_pieces(std::int64_t count, std::function<void(std::int64_t begin, std::int64_t end)> task) override;
+  /// An index goes through all the calls that are waiting while the caches still hold what is its own.
+  void run_each(std::int64_t count, std::function<void(std::int64_t index)> task) override;
   void repeat_while(DevicePointer<const std::int32_t> go, std::int64_t most,
                     std::function<void(Stream&)> body) override;
   void record(Event& event) override;
@@ -65,14 +69,25 @@ class HostStream final : public Stream {
   void synchronize() override;
 
  private:
+  /// Of one call: `all`, or `one` of every index.
+  struct Task {
+    std::function<void()> all = nullptr;
+    std::int64_t count = 0;
+    std::function<void(std::int64_t index)> one = nullptr;
+  };
+
   void work();
-  void push(std::function<void()> task);
+  void push(Task task);
+  /// The oldest task; of run_each's, all that follow with its count. `mutex_` is held.
+  std::vector<Task> take();
+  void run_together(const std::vector<Task>& tasks);
+  void attempt(const std::function<void()>& task);
 
   ThreadTeam& team_;
   Failure& failure_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> tasks_;
+  std::deque<Task> tasks_;
   bool busy_ = false;
   bool closing_ = false;
   std::thread worker_;  // last: it uses what stands above

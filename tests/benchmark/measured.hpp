@@ -5,6 +5,7 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <thread>
 #include <vector>
 
 #include "optimized/host/host_device.hpp"
@@ -19,6 +20,16 @@ double seconds(Stream& stream, const Work& work) {
   const double begin = host_seconds();
   work();
   stream.synchronize();
+  return host_seconds() - begin;
+}
+
+/// Seconds until both are done, side by side on two threads.
+template <class Left, class Right>
+double seconds_of_both(const Left& left, const Right& right) {
+  const double begin = host_seconds();
+  std::thread other(left);
+  right();
+  other.join();
   return host_seconds() - begin;
 }
 

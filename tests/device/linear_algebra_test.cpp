@@ -46,14 +46,24 @@ class HostAlgebra : public ::testing::Test {
     EXPECT_LE(residual.norm(), bound * of.norm());
   }
 
-  std::unique_ptr<Device> device = make_host_device();
+  explicit HostAlgebra(int threads = 1) : device(make_host_device(threads)) {}
+
+  std::unique_ptr<Device> device;
   std::unique_ptr<Stream> stream = device->make_stream();
   LinearAlgebra& algebra = device->linear_algebra();
   std::vector<Buffer> buffers;
 };
 
-TEST_F(HostAlgebra, ProductsInAllTranspositions) {
-  for (const auto& [m, n, k] : std::vector<std::array<int, 3>>{{1, 1, 1}, {3, 5, 7}, {33, 31, 65}, {128, 17, 64}}) {
+/// The same by several threads. The largest sizes are shared by as many as there are.
+class HostAlgebraOfThreads : public HostAlgebra, public ::testing::WithParamInterface<int> {
+ protected:
+  HostAlgebraOfThreads() : HostAlgebra(GetParam()) {}
+};
+INSTANTIATE_TEST_SUITE_P(Threads, HostAlgebraOfThreads, ::testing::Values(1, 2, 3));
+
+TEST_P(HostAlgebraOfThreads, ProductsInAllTranspositions) {
+  for (const auto& [m, n, k] : std::vector<std::array<int, 3>>{
+           {1, 1, 1}, {3, 5, 7}, {33, 31, 65}, {128, 17, 64}, {471, 333, 350}, {301, 470, 370}}) {
     const Matrix<float> C = random_matrix<float>(m, n, 3);
     for (const Transpose a : {Transpose::no, Transpose::yes}) {
       for (const Transpose b : {Transpose::no, Transpose::yes}) {
@@ -70,8 +80,8 @@ TEST_F(HostAlgebra, ProductsInAllTranspositions) {
   }
 }
 
-TEST_F(HostAlgebra, SymmetricProductsAreWholeAndExactlySymmetric) {
-  for (const auto& [m, k] : std::vector<std::pair<int, int>>{{1, 9}, {31, 7}, {33, 64}, {100, 100}}) {
+TEST_P(HostAlgebraOfThreads, SymmetricProductsAreWholeAndExactlySymmetric) {
+  for (const auto& [m, k] : std::vector<std::pair<int, int>>{{1, 9}, {31, 7}, {33, 64}, {100, 100}, {517, 400}}) {
     const Matrix<float> A = random_matrix<float>(m, k, 1);
     const Matrix<float> S = random_matrix<float>(m, m, 2);
     const Matrix<float> C = S + Matrix<float>(S.transpose());
@@ -90,9 +100,10 @@ TEST_F(HostAlgebra, SymmetricProductsAreWholeAndExactlySymmetric) {
 }
 
 TEST(HostAlgebraStacks, AreEveryMatrixAloneWithinTheBoundOfASum) {
-  for (const int threads : {1, 2}) {
+  for (const int threads : {1, 2, 3}) {
     for (const std::int64_t count : {1, 2, 5}) {
-      for (const std::int64_t n : {1, 7, 33, 300}) {
+      for (const std::int64_t n : {1, 7, 33, 300, 470}) {
+        if (count == 5 && n == 470) continue;
         const auto device = make_host_device(threads);
         const auto stream = device->make_stream();
         LinearAlgebra& algebra = device->linear_algebra();

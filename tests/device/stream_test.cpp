@@ -1,6 +1,7 @@
 // Streams and events of the host device: CUDA's meaning of order, record and wait.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -90,6 +91,49 @@ TEST_F(HostStreams, AFailureStaysAndHoldsNobodyBack) {
   EXPECT_FALSE(ran);
   b->run([&] { ran = true; });
   EXPECT_THROW(b->synchronize(), Error);
+  EXPECT_FALSE(ran);
+}
+
+// The mark of an index is only its own, whichever of the calls that wait are done to it at once.
+TEST_F(HostStreams, EveryIndexMeetsItsTasksInOrderAndNoOtherWorkOvertakes) {
+  for (const int threads : {1, 3}) {
+    constexpr std::int64_t kCount = 7;
+    const auto several = make_host_device(threads);
+    const auto stream = several->make_stream();
+    std::array<std::vector<int>, kCount> seen;
+    const auto mark = [&](int value) {
+      stream->run_each(kCount, [&seen, value](std::int64_t i) { seen[static_cast<std::size_t>(i)].push_back(value); });
+    };
+    std::atomic<bool> open = false;
+    stream->run([&] {
+      while (!open) std::this_thread::yield();
+    });
+    for (const int value : {1, 2, 3}) mark(value);
+    std::int64_t halfway = 0;
+    std::size_t between = 0;
+    stream->run([&] {
+      for (const std::vector<int>& own : seen) halfway += static_cast<std::int64_t>(own.size());
+    });
+    mark(4);
+    stream->run_each(1, [&](std::int64_t) { between = seen[kCount - 1].size(); });
+    mark(5);
+    open = true;
+    stream->synchronize();
+    EXPECT_EQ(halfway, 3 * kCount);
+    EXPECT_EQ(between, 4u);
+    for (const std::vector<int>& own : seen) EXPECT_EQ(own, (std::vector<int>{1, 2, 3, 4, 5}));
+  }
+}
+
+TEST_F(HostStreams, AFailureOfOneIndexStaysToo) {
+  const auto several = make_host_device(2);
+  const auto stream = several->make_stream();
+  bool ran = false;
+  stream->run_each(5, [](std::int64_t index) {
+    if (index == 3) throw Error("broken");
+  });
+  stream->run([&] { ran = true; });
+  EXPECT_THROW(stream->synchronize(), Error);
   EXPECT_FALSE(ran);
 }
 
