@@ -85,7 +85,7 @@ struct Pass {
   const float* g;
   float* x;
   float* y;
-  void operator()(std::int64_t i) {
+  CANZONA_KERNEL void operator()(std::int64_t i) {
     const float value = 0.5f * x[i] + g[i];
     x[i] = value;
     y[i] = value;
@@ -163,8 +163,10 @@ class Probes {
     const auto gradient = elements(numel);
     rank_.device.copy(*stream_, values.data(), gradient.raw(), values.size() * sizeof(float));
     stream_->synchronize();
-    probes_.push_back({[this, gradient, numel](optimized::Stream& stream) {
-                         stream.run([this, gradient, numel] { squares_.add_squares(gradient.raw(), numel); });
+    buffers_.push_back(rank_.device.allocate_elements<std::int64_t>(ExactSum::kIntegers));
+    const auto squares = buffers_.back().as<std::int64_t>();
+    probes_.push_back({[gradient, numel, squares](optimized::Stream& stream) {
+                         launch_exact_squares(stream, gradient, numel, squares);
                        },
                        [numel](Cluster& cluster, double seconds) {
                          cluster.gpu.agreement_bytes_per_second =
@@ -296,7 +298,6 @@ class Probes {
   Rank& rank_;
   const Workload& workload_;
   std::vector<Buffer> buffers_;
-  ExactSum squares_;
   DevicePointer<float> weights_;
   std::int64_t next_weight_ = 0;
   std::vector<std::unique_ptr<optimized::Collective>> collectives_;

@@ -20,7 +20,7 @@ reference::Objective<float> objective_of(const RunRequest& request) {
 }
 
 /// What a rank tells of one strategy.
-json report_of(const Engine& engine, const json& turns, std::int64_t numel, bool with_weights) {
+json report_of(Engine& engine, const json& turns, bool with_weights) {
   json report;
   report["turns"] = turns;
   report["steps"] = engine.steps();
@@ -29,8 +29,9 @@ json report_of(const Engine& engine, const json& turns, std::int64_t numel, bool
   for (const Collective collective : kCollectives)
     report["sent"].push_back(engine.traffic().sent(collective)[static_cast<std::size_t>(engine.schedule().rank)]);
   if (with_weights) {
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(engine.weights().raw());
-    report["weights"] = json::binary({bytes, bytes + numel * static_cast<std::int64_t>(sizeof(float))});
+    const std::vector<float> weights = engine.weights();
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(weights.data());
+    report["weights"] = json::binary({bytes, bytes + weights.size() * sizeof(float)});
   }
   return report;
 }
@@ -129,7 +130,7 @@ std::vector<StrategyRun> run_rank(Rank& rank, const RunRequest& request, const s
   DenseChecks dense(objective, settings.gradient, engines.front()->iterations(), settings.variant);
   std::vector<std::vector<json>> reports;
   for (std::size_t index = 0; index < engines.size(); ++index) {
-    const json own = report_of(*engines[index], measured[index], workloads[index].buffer.numel(), request.check);
+    const json own = report_of(*engines[index], measured[index], request.check);
     const std::vector<std::uint8_t> bytes = json::to_cbor(own);
     auto& of_strategy = reports.emplace_back();
     for (const std::string& text : rank.world.gather(std::string(bytes.begin(), bytes.end())))

@@ -8,7 +8,6 @@
 
 #include "optimized/device/device.hpp"
 #include "reference/core/dtype.hpp"
-#include "reference/core/exact_sum.hpp"
 #include "reference/core/shape.hpp"
 
 namespace canzona::optimized {
@@ -88,8 +87,9 @@ class Communicator {
   virtual std::unique_ptr<Collective> all_reduce(Device& device, DevicePointer<float> data, Range elements,
                                                  DType wire) = 0;
   virtual std::unique_ptr<Collective> all_to_all(Transfer transfer) = 0;
-  /// *sum, which lives on the host, becomes the sum over the group.
-  virtual std::unique_ptr<Collective> all_reduce(ExactSum* sum) = 0;
+  /// integers[i] ← the sum over the group of integers[i].
+  virtual std::unique_ptr<Collective> all_reduce(Device& device, DevicePointer<std::int64_t> integers,
+                                                 std::int64_t count) = 0;
 };
 
 }  // namespace canzona::optimized

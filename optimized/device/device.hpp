@@ -26,12 +26,18 @@ class Device {
   Buffer allocate_elements(std::int64_t count) {
     return allocate(static_cast<std::size_t>(count) * sizeof(T));
   }
+  /// Zeroed memory of the host that copies reach without anybody waiting (pinned, on a GPU); counted too.
+  Buffer allocate_on_host(std::size_t bytes) {
+    ++allocations_;
+    return make_host_buffer(bytes);
+  }
   std::int64_t allocations() const { return allocations_; }
 
   virtual std::unique_ptr<Stream> make_stream() = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
   virtual LinearAlgebra& linear_algebra() = 0;
-  /// Between host and device, or within it; asynchronous on the stream.
+  /// Between host and device, or within it; asynchronous on the stream, but to or from other memory of the host than
+  /// allocate_on_host gave it may block the caller.
   virtual void copy(Stream& stream, const void* from, void* to, std::size_t bytes) = 0;
   /// A rectangle of rows of `width` elements that stand so many elements apart, within the device.
   virtual void copy(Stream& stream, DevicePointer<const float> from, std::int64_t from_pitch, DevicePointer<float> to,
@@ -39,6 +45,7 @@ class Device {
 
  private:
   virtual Buffer make_buffer(std::size_t bytes) = 0;
+  virtual Buffer make_host_buffer(std::size_t bytes) = 0;
   std::atomic<std::int64_t> allocations_ = 0;
 };
 

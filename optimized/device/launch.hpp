@@ -1,12 +1,11 @@
-// One launcher for elementwise work, one for sums and one for a maximum: a functor is written once and runs on every
-// backend.
+// One launcher for elementwise work, one for sums, one for a maximum and one for exact sums of squares: a functor is
+// written once, marked CANZONA_KERNEL, and runs on every backend.
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <limits>
 
+#include "optimized/device/kernel.hpp"
 #include "optimized/device/memory.hpp"
 #include "optimized/device/stream.hpp"
 
@@ -15,6 +14,7 @@ namespace canzona::optimized {
 /// functor(i) for every i in [0, count), in any order and side by side.
 template <class Functor>
 void launch(Stream& stream, std::int64_t count, const Functor& functor) {
+  if (const GpuQueue* queue = stream.gpu()) return gpu::for_each(*queue, count, functor);
   stream.run_pieces(count, [functor](std::int64_t begin, std::int64_t end) {
     Functor own = functor;
 #pragma omp simd
@@ -25,6 +25,7 @@ void launch(Stream& stream, std::int64_t count, const Functor& functor) {
 /// functor(row, i) for every row and each element i = row·cols + col of it: no division tells an element its row.
 template <class Functor>
 void launch_rows(Stream& stream, std::int64_t rows, std::int64_t cols, const Functor& functor) {
+  if (const GpuQueue* queue = stream.gpu()) return gpu::for_each_row(*queue, rows, cols, functor);
   stream.run_pieces(rows * cols, [cols, functor](std::int64_t begin, std::int64_t end) {
     Functor own = functor;
     while (begin < end) {
@@ -60,6 +61,7 @@ double sum_in_quarters(std::int64_t begin, std::int64_t count, const Functor& fu
 template <class Functor>
 void launch_sums(Stream& stream, std::int64_t rows, std::int64_t cols, DevicePointer<double> sums,
                  const Functor& functor) {
+  if (const GpuQueue* queue = stream.gpu()) return gpu::reduce_rows<Sum>(*queue, rows, cols, sums.raw(), functor);
   // A piece has the rows that begin in it.
   const std::int64_t pitch = std::max<std::int64_t>(cols, 1);
   stream.run_pieces(rows * pitch, [cols, pitch, sums, functor](std::int64_t begin, std::int64_t end) {
@@ -71,14 +73,28 @@ void launch_sums(Stream& stream, std::int64_t rows, std::int64_t cols, DevicePoi
 /// *largest = max of functor(i), a double, over i in [0, count); NaN where one of them is.
 template <class Functor>
 void launch_maximum(Stream& stream, std::int64_t count, DevicePointer<double> largest, const Functor& functor) {
+  if (const GpuQueue* queue = stream.gpu()) return gpu::reduce_rows<Maximum>(*queue, 1, count, largest.raw(), functor);
   stream.run([count, largest, functor] {
-    double most = -std::numeric_limits<double>::infinity();
-    for (std::int64_t i = 0; i < count; ++i) {
-      const double value = functor(i);
-      most = std::isnan(most) || value <= most ? most : value;
-    }
+    double most = Maximum::kNothing;
+    for (std::int64_t i = 0; i < count; ++i) most = Maximum::of(most, functor(i));
     *largest.raw() = most;
   });
+}
+
+struct Carry {
+  std::int64_t* integers;
+  CANZONA_KERNEL void operator()(std::int64_t /*one*/) { ExactSum::carry(integers); }
+};
+
+/// Adds the squares of `count` floats to ExactSum::kIntegers integers; carries them, so that sums of many have room.
+inline void launch_exact_squares(Stream& stream, DevicePointer<const float> values, std::int64_t count,
+                                 DevicePointer<std::int64_t> integers) {
+  if (const GpuQueue* queue = stream.gpu()) {
+    gpu::add_squares(*queue, values.raw(), count, integers.raw());
+  } else {
+    stream.run([values, count, integers] { ExactSum::add_squares(values.raw(), count, integers.raw()); });
+  }
+  launch(stream, 1, Carry{integers.raw()});
 }
 
 }  // namespace canzona::optimized

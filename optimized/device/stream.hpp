@@ -10,6 +10,8 @@
 
 namespace canzona::optimized {
 
+struct GpuQueue;  // kernel.hpp
+
 /// A point that a stream passes, again and again.
 class Event {
  public:
@@ -31,6 +33,9 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   virtual ~Stream() = default;
+
+  /// Where its kernels are launched; null where functors run on the host. launch.hpp asks.
+  virtual const GpuQueue* gpu() const { return nullptr; }
 
   /// Runs `task` on the host when the work before it is done; work after it waits for it.
   virtual void run(std::function<void()> task) = 0;

@@ -21,15 +21,16 @@ struct AddGradient {
   const float* weights;
   float* gradient;
 
-  void operator()(std::int64_t i) {
+  CANZONA_KERNEL void operator()(std::int64_t i) {
     gradient[i] = ((first ? 0.0f : gradient[i]) + (noise[i] + curvature * weights[i])) / divisor;
   }
 };
 
+template <class T>
 struct Fill {
-  float value;
-  float* values;
-  void operator()(std::int64_t i) { values[i] = value; }
+  T value;
+  T* values;
+  CANZONA_KERNEL void operator()(std::int64_t i) { values[i] = value; }
 };
 
 }  // namespace
@@ -51,7 +52,9 @@ void Engine::iterate() {
     if (agreed == nullptr || !agreed->over_tp) continue;
     events_[static_cast<std::size_t>(iteration_) % events_.size()][static_cast<std::size_t>(index)]
         .ended->synchronize();
-    agreement_ = canzona::agree(squares_, workload_.training.clip_norm);
+    ExactSum squares;
+    squares.add(agreed_squares_.as<const std::int64_t>().raw());
+    agreement_ = canzona::agree(squares, workload_.training.clip_norm);
     steps_ += agreement_.skip ? 0 : 1;
   }
   ++iteration_;
@@ -74,6 +77,14 @@ std::vector<StepTime> Engine::times(std::int64_t iteration) const {
   for (const StepEvents& step : events_[static_cast<std::size_t>(iteration) % events_.size()])
     times.push_back({step.begun->seconds(), step.ended->seconds()});
   return times;
+}
+
+std::vector<float> Engine::weights() {
+  std::vector<float> weights(static_cast<std::size_t>(workload_.buffer.numel()));
+  Stream& stream = on(canzona::Stream::compute);
+  device_.copy(stream, weights_.as<float>().raw(), weights.data(), weights.size() * sizeof(float));
+  stream.synchronize();
+  return weights;
 }
 
 std::int64_t Engine::failed_refreshes() const {
@@ -185,21 +196,24 @@ void Engine::differentiate(const Slot& own, const Backward& step) {
   const Parameter& parameter = this->parameter(own.parameter);
   const bool has_first = whole_row(parameter, tp, at_.tp, 0) == 0 && first_column(parameter, tp, at_.tp) == 0;
   if (has_first && objective_.is_poisoned(iteration_, at_.dp, own.parameter))
-    launch(stream, 1, Fill{std::numeric_limits<float>::infinity(), slot(gradient_, own.parameter).raw()});
+    launch(stream, 1, Fill<float>{std::numeric_limits<float>::infinity(), slot(gradient_, own.parameter).raw()});
 }
 
 void Engine::agree(bool over_tp) {
   Stream& stream = on(over_tp ? canzona::Stream::tp : canzona::Stream::dp);
-  if (!over_tp) stream.run([this] { squares_ = own_squares(); });
+  if (!over_tp) add_own_squares(stream);
   communicate(sums_[over_tp ? 1 : 0].get(), canzona::Collective::agree_on_gradients, stream);
+  if (over_tp) {
+    device_.copy(stream, squares_.as<std::int64_t>().raw(), agreed_squares_.as<std::int64_t>().raw(),
+                 static_cast<std::size_t>(ExactSum::bytes()));
+  }
 }
 
-ExactSum Engine::own_squares() const {
-  ExactSum squares;
-  const float* gradient = gradient_.as<const float>().raw();
+void Engine::add_own_squares(Stream& stream) {
+  const DevicePointer<std::int64_t> squares = squares_.as<std::int64_t>();
+  launch(stream, ExactSum::kIntegers, Fill<std::int64_t>{0, squares.raw()});
   for (const Range& range : counted_elements(workload_.plan, workload_.model, workload_.buffer, at_))
-    squares.add_squares(gradient + range.begin, range.size());
-  return squares;
+    launch_exact_squares(stream, gradient_.as<const float>() + range.begin, range.size(), squares);
 }
 
 /// Brings the shards' rows together, block by block, updates stacks of blocks, and leaves the update cut into shards.

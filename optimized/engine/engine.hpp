@@ -53,9 +53,8 @@ class Engine {
   /// What this rank has sent; the other ranks' entries are 0.
   const Traffic& traffic() const { return traffic_; }
 
-  /// Flat, as the workload's buffer; of the master weights only those that this rank owns mean anything.
-  DevicePointer<const float> master() const { return master_.as<const float>(); }
-  DevicePointer<const float> weights() const { return weights_.as<const float>(); }
+  /// A copy of the model's weights, flat as the workload's buffer; after finish().
+  std::vector<float> weights();
 
  private:
   /// Blocks of one parameter that have one shape, updated as a stack.
@@ -92,7 +91,7 @@ class Engine {
   void train(int layer, int products);
   void differentiate(const Slot& slot, const Backward& step);
   void agree(bool over_tp);
-  ExactSum own_squares() const;
+  void add_own_squares(Stream& stream);
   void update(int parameter);
   DevicePointer<float> shards_of(int parameter) const;
   DevicePointer<float> updates_of(int parameter) const;
@@ -129,7 +128,8 @@ class Engine {
     std::unique_ptr<Event> begun, ended;
   };
   std::vector<std::vector<StepEvents>> events_;  // by iteration of the last few, by step
-  ExactSum squares_;
+  Buffer squares_;                               // an ExactSum as integers
+  Buffer agreed_squares_;                        // the same on the host, once all have agreed
   Agreement agreement_;
   std::int64_t iteration_ = 0;
   std::int64_t steps_ = 0;

@@ -119,8 +119,10 @@ void Engine::prepare_dp_collectives() {
     parameter_gathers_.push_back(gathers ? rank_.dp.all_gather(device_, weights_.as<float>(), shares, DType::fp32)
                                          : nullptr);
   }
-  sums_[0] = rank_.dp.all_reduce(&squares_);
-  sums_[1] = rank_.tp.all_reduce(&squares_);
+  squares_ = device_.allocate_elements<std::int64_t>(ExactSum::kIntegers);
+  agreed_squares_ = device_.allocate_on_host(static_cast<std::size_t>(ExactSum::bytes()));
+  sums_[0] = rank_.dp.all_reduce(device_, squares_.as<std::int64_t>(), ExactSum::kIntegers);
+  sums_[1] = rank_.tp.all_reduce(device_, squares_.as<std::int64_t>(), ExactSum::kIntegers);
 }
 
 /// Shards go to whoever computes, one after another in the order of ranks; updates come back into the gradient's place,

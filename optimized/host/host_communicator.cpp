@@ -221,35 +221,38 @@ class Both final : public Collective {
   std::unique_ptr<Collective> second_;
 };
 
-class SumExactly final : public Collective {
+class SumIntegers final : public Collective {
  public:
-  SumExactly(HostCommunicator& communicator, ExactSum* sum)
+  SumIntegers(HostCommunicator& communicator, Device& device, DevicePointer<std::int64_t> integers, std::int64_t count)
       : communicator_(communicator),
-        sum_(sum),
-        own_(kIntegers),
-        sums_(kIntegers * static_cast<std::size_t>(communicator.size())),
+        integers_(integers),
+        count_(count),
+        arrived_(device.allocate_elements<std::int64_t>(count * communicator.size())),
         transfer_(communicator.size()) {
     for (int member = 0; member < communicator.size(); ++member) {
-      transfer_.add_send(member, DevicePointer<std::int64_t>(own_.data()), kIntegers);
-      transfer_.add_receive(member, DevicePointer<std::int64_t>(sums_.data() + member * kIntegers), kIntegers);
+      transfer_.add_send(member, integers, count);
+      transfer_.add_receive(member, arrived_.as<std::int64_t>() + member * count, count);
     }
   }
 
   void start(Stream& stream) override {
     stream.run([this] {
-      sum_->write(own_.data());
       communicator_.exchange(transfer_);
-      *sum_ = {};
-      for (std::size_t first = 0; first < sums_.size(); first += kIntegers) sum_->add(sums_.data() + first);
+      const std::int64_t* arrived = arrived_.as<const std::int64_t>().raw();
+      for (std::int64_t i = 0; i < count_; ++i) {
+        std::int64_t sum = 0;
+        for (int member = 0; member < communicator_.size(); ++member) sum += arrived[member * count_ + i];
+        integers_.raw()[i] = sum;
+      }
     });
   }
   std::int64_t bytes_sent() const override { return bytes_to_others(transfer_, communicator_.rank()); }
 
  private:
-  static constexpr std::size_t kIntegers = ExactSum::bytes() / sizeof(std::int64_t);
   HostCommunicator& communicator_;
-  ExactSum* sum_;
-  std::vector<std::int64_t> own_, sums_;
+  DevicePointer<std::int64_t> integers_;
+  std::int64_t count_;
+  Buffer arrived_;
   Transfer transfer_;
 };
 
@@ -278,8 +281,9 @@ std::unique_ptr<Collective> HostCommunicator::all_to_all(Transfer transfer) {
   return std::make_unique<Exchange>(*this, std::move(transfer));
 }
 
-std::unique_ptr<Collective> HostCommunicator::all_reduce(ExactSum* sum) {
-  return std::make_unique<SumExactly>(*this, sum);
+std::unique_ptr<Collective> HostCommunicator::all_reduce(Device& device, DevicePointer<std::int64_t> integers,
+                                                         std::int64_t count) {
+  return std::make_unique<SumIntegers>(*this, device, integers, count);
 }
 
 std::vector<std::string> HostCommunicator::gather(const std::string& own, bool to_all) {

@@ -18,7 +18,8 @@ class HostCommunicator : public Communicator {
                                          DType wire) final;
   std::unique_ptr<Collective> all_reduce(Device& device, DevicePointer<float> data, Range elements, DType wire) final;
   std::unique_ptr<Collective> all_to_all(Transfer transfer) final;
-  std::unique_ptr<Collective> all_reduce(ExactSum* sum) final;
+  std::unique_ptr<Collective> all_reduce(Device& device, DevicePointer<std::int64_t> integers,
+                                         std::int64_t count) final;
 
   /// Moves the pieces, those to this rank itself included; returns when this rank's have come and its own may be
   /// overwritten. One call at a time; a communicator that a stream uses belongs to it. Throws Error when a member does

@@ -38,6 +38,8 @@ class HostDevice final : public Device {
     return {address, bytes, [](void* old) { ::operator delete(old, std::align_val_t(kAlignment)); }};
   }
 
+  Buffer make_host_buffer(std::size_t bytes) override { return make_buffer(bytes); }
+
   Failure failure_;
   ThreadTeam team_;
   HostLinearAlgebra linear_algebra_;

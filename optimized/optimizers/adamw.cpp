@@ -13,7 +13,7 @@ struct Step {
   float* v;
   float* update;
 
-  void operator()(std::int64_t i) {
+  CANZONA_KERNEL void operator()(std::int64_t i) {
     const float g = factor * gradient[i];
     m[i] = b1 * m[i] + one_minus_b1 * g;
     v[i] = b2 * v[i] + one_minus_b2 * g * g;

@@ -5,12 +5,14 @@
 #include <cmath>
 #include <cstdint>
 
+#include "optimized/device/kernel.hpp"
+
 namespace canzona::optimized {
 
 struct Copy {
   const float* from;
   float* to;
-  void operator()(std::int64_t i) { to[i] = from[i]; }
+  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = from[i]; }
 };
 
 /// to ← scale·from
@@ -18,13 +20,15 @@ struct Multiply {
   float scale;
   const float* from;
   float* to;
-  void operator()(std::int64_t i) { to[i] = scale * from[i]; }
+  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = scale * from[i]; }
 };
 
 /// Of a sum: ‖values‖².
 struct Square {
   const float* values;
-  double operator()(std::int64_t i) const { return static_cast<double>(values[i]) * static_cast<double>(values[i]); }
+  CANZONA_KERNEL double operator()(std::int64_t i) const {
+    return static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  }
 };
 
 /// M ← μM + w·f·G; U = μM + w·f·G with Nesterov, M without.
@@ -37,7 +41,7 @@ struct Momentum {
   float* momentum;
   float* direction;
 
-  void operator()(std::int64_t i) {
+  CANZONA_KERNEL void operator()(std::int64_t i) {
     const float g = weight * (factor * gradient[i]);
     const float m = mu * momentum[i] + g;
     momentum[i] = m;
@@ -52,7 +56,7 @@ struct Normalize {
   bool adds;
   float* values;
 
-  void operator()(std::int64_t matrix, std::int64_t i) {
+  CANZONA_KERNEL void operator()(std::int64_t matrix, std::int64_t i) {
     const double norm = std::sqrt(squares[matrix]);
     const double divisor = adds ? norm + eps : std::max(norm, eps);
     values[i] = norm == 0 ? 0.0f : static_cast<float>(static_cast<double>(values[i]) / divisor);

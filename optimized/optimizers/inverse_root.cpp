@@ -29,30 +29,30 @@ struct Divide {
   float divisor;
   const float* from;
   float* to;
-  void operator()(std::int64_t i) { to[i] = from[i] / divisor; }
+  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = from[i] / divisor; }
 };
 
 struct Magnitude {
   const float* values;
-  double operator()(std::int64_t i) const { return std::abs(static_cast<double>(values[i])); }
+  CANZONA_KERNEL double operator()(std::int64_t i) const { return std::abs(static_cast<double>(values[i])); }
 };
 
 struct Value {
   const double* values;
-  double operator()(std::int64_t i) const { return values[i]; }
+  CANZONA_KERNEL double operator()(std::int64_t i) const { return values[i]; }
 };
 
 struct Diagonal {
   const float* matrix;
   std::int64_t cols;
-  double operator()(std::int64_t i) const { return static_cast<double>(matrix[i * cols + i]); }
+  CANZONA_KERNEL double operator()(std::int64_t i) const { return static_cast<double>(matrix[i * cols + i]); }
 };
 
 /// |M − I|, element by element.
 struct DistanceFromIdentity {
   const float* matrix;
   std::int64_t cols;
-  double operator()(std::int64_t i) const {
+  CANZONA_KERNEL double operator()(std::int64_t i) const {
     const float one = i % (cols + 1) == 0 ? 1.0f : 0.0f;
     return std::abs(static_cast<double>(matrix[i] - one));
   }
@@ -65,7 +65,7 @@ struct Ridge {
   const double* largest_row;
   std::int64_t cols;
   float* matrix;
-  void operator()(std::int64_t i) {
+  CANZONA_KERNEL void operator()(std::int64_t i) {
     const double scaled = relative * *largest_row;
     matrix[i * cols + i] += static_cast<float>(scaled > epsilon ? scaled : epsilon);
   }
@@ -77,7 +77,7 @@ struct Powers {
   float least;
   float exponent;
   float* powers;
-  void operator()(std::int64_t i) {
+  CANZONA_KERNEL void operator()(std::int64_t i) {
     const float shift = values[0] < least ? least - values[0] : 0.0f;
     powers[i] = std::pow(values[i] + shift, exponent);
   }
@@ -89,7 +89,7 @@ struct ScaleColumns {
   const float* powers;
   std::int64_t cols;
   float* to;
-  void operator()(std::int64_t i) { to[i] = matrix[i] * powers[i % cols]; }
+  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = matrix[i] * powers[i % cols]; }
 };
 
 /// X = z^(1/p)·I, M = z·A with z = numerator/size, where size is what a sum holds, or its square root.
@@ -102,7 +102,7 @@ struct Begin {
   const float* A;
   float* X;
   float* M;
-  void operator()(std::int64_t i) {
+  CANZONA_KERNEL void operator()(std::int64_t i) {
     const double z = numerator / (squared ? std::sqrt(*sum) : *sum);
     X[i] = i % (cols + 1) == 0 ? static_cast<float>(std::pow(z, inverse_root)) : 0.0f;
     M[i] = static_cast<float>(z) * A[i];
@@ -116,7 +116,7 @@ struct Affine {
   float b;
   std::int64_t cols;
   float* to;
-  void operator()(std::int64_t i) { to[i] = a * M[i] + (i % (cols + 1) == 0 ? b : 0.0f); }
+  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = a * M[i] + (i % (cols + 1) == 0 ? b : 0.0f); }
 };
 
 /// Newton goes on while the error is finite and above the tolerance.
@@ -124,7 +124,9 @@ struct NewtonGoesOn {
   double tolerance;
   const double* error;
   std::int32_t* go;
-  void operator()(std::int64_t /*one*/) { *go = !(*error <= tolerance) && std::isfinite(*error) ? 1 : 0; }
+  CANZONA_KERNEL void operator()(std::int64_t /*one*/) {
+    *go = !(*error <= tolerance) && std::isfinite(*error) ? 1 : 0;
+  }
 };
 
 /// The series starts where the error is above the tolerance, NaN too.
@@ -132,7 +134,7 @@ struct SeriesBegins {
   double tolerance;
   const double* error;
   std::int32_t* go;
-  void operator()(std::int64_t /*one*/) { *go = !(*error <= tolerance) ? 1 : 0; }
+  CANZONA_KERNEL void operator()(std::int64_t /*one*/) { *go = !(*error <= tolerance) ? 1 : 0; }
 };
 
 /// It ends too when the error grows by a fifth or, below 1e-3, stands still.
@@ -141,7 +143,7 @@ struct SeriesGoesOn {
   double* error;
   const double* next;
   std::int32_t* go;
-  void operator()(std::int64_t /*one*/) {
+  CANZONA_KERNEL void operator()(std::int64_t /*one*/) {
     const bool ends = !(*next <= 1.2 * *error) || (*next == *error && *error < 1e-3);
     if (!ends) *error = *next;
     *go = !ends && !(*error <= tolerance) ? 1 : 0;
@@ -151,7 +153,7 @@ struct SeriesGoesOn {
 struct SetFlag {
   std::int32_t value;
   std::int32_t* flag;
-  void operator()(std::int64_t /*one*/) { *flag = value; }
+  CANZONA_KERNEL void operator()(std::int64_t /*one*/) { *flag = value; }
 };
 
 /// found ← distance ≤ limit; not where it is NaN.
@@ -159,14 +161,14 @@ struct IsNear {
   double limit;
   const double* distance;
   std::int32_t* found;
-  void operator()(std::int64_t /*one*/) { *found = *distance <= limit ? 1 : 0; }
+  CANZONA_KERNEL void operator()(std::int64_t /*one*/) { *found = *distance <= limit ? 1 : 0; }
 };
 
 struct Judge {
   const double* scalars;
   std::int32_t* flags;
   std::int32_t* failed;
-  void operator()(std::int64_t /*one*/) {
+  CANZONA_KERNEL void operator()(std::int64_t /*one*/) {
     const bool good = flags[kFound] != 0 && scalars[kSpoiltInput] == 0 && scalars[kSpoiltRoot] == 0;
     flags[kGood] = good ? 1 : 0;
     if (!good) *failed = 1;

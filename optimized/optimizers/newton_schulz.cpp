@@ -19,7 +19,7 @@ struct AddToDiagonals {
   float value;
   std::int64_t side;
   float* matrices;
-  void operator()(std::int64_t i) { matrices[i * side + i % side] += value; }
+  CANZONA_KERNEL void operator()(std::int64_t i) { matrices[i * side + i % side] += value; }
 };
 
 }  // namespace

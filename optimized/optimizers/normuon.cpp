@@ -17,7 +17,7 @@ struct RowDivisor {
   float* s;
   float* divisors;
 
-  void operator()(std::int64_t i) {
+  CANZONA_KERNEL void operator()(std::int64_t i) {
     const auto mean = static_cast<float>(squares[i] / cols);
     s[i] = b2 * s[i] + one_minus_b2 * mean;
     const float divisor = std::sqrt(s[i]) + eps;
@@ -29,7 +29,7 @@ struct RowDivisor {
 struct DivideRows {
   const float* divisors;
   float* values;
-  void operator()(std::int64_t row, std::int64_t i) { values[i] /= divisors[row]; }
+  CANZONA_KERNEL void operator()(std::int64_t row, std::int64_t i) { values[i] /= divisors[row]; }
 };
 
 /// ‖O‖/(‖N‖ + eps), or 1 where that is a division by zero. i counts matrices, whose ‖O‖² are the sums of their rows'.
@@ -40,7 +40,7 @@ struct NormRatio {
   double eps;
   float* ratios;
 
-  void operator()(std::int64_t i) {
+  CANZONA_KERNEL void operator()(std::int64_t i) {
     double before = 0;
     for (std::int64_t row = i * rows; row < (i + 1) * rows; ++row) before += row_squares[row];
     const double after = std::sqrt(squares[i]) + eps;
@@ -52,7 +52,7 @@ struct NormRatio {
 struct Restore {
   const float* ratios;
   float* values;
-  void operator()(std::int64_t matrix, std::int64_t i) { values[i] *= ratios[matrix]; }
+  CANZONA_KERNEL void operator()(std::int64_t matrix, std::int64_t i) { values[i] *= ratios[matrix]; }
 };
 
 class NorMuon final : public Muon {

@@ -23,7 +23,7 @@ struct Apply {
   float* master;
   float* weights;
 
-  void operator()(std::int64_t i) {
+  CANZONA_KERNEL void operator()(std::int64_t i) {
     float w = master[i];
     if (form == DecayForm::before) {
       w = kept * w - rate * update[i];

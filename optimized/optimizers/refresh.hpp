@@ -16,7 +16,8 @@ class FailedRefreshes {
   explicit FailedRefreshes(Device& device)
       : device_(device),
         flag_(device.allocate_elements<std::int32_t>(1)),
-        total_(device.allocate_elements<std::int64_t>(1)) {}
+        total_(device.allocate_elements<std::int64_t>(1)),
+        known_(device.allocate_on_host(sizeof(std::int64_t))) {}
 
   /// 0 until a side of the current matrix fails.
   DevicePointer<std::int32_t> flag() const { return flag_.as<std::int32_t>(); }
@@ -25,15 +26,17 @@ class FailedRefreshes {
   void end_matrix(Stream& stream) { launch(stream, 1, Count{flag().raw(), total_.as<std::int64_t>().raw()}); }
 
   /// All matrices have. The host knows how many failed when the stream is idle.
-  void end_refresh(Stream& stream) { device_.copy(stream, total_.as<std::int64_t>().raw(), &known_, sizeof(known_)); }
+  void end_refresh(Stream& stream) {
+    device_.copy(stream, total_.as<std::int64_t>().raw(), known_.as<std::int64_t>().raw(), sizeof(std::int64_t));
+  }
 
-  std::int64_t known() const { return known_; }
+  std::int64_t known() const { return *known_.as<std::int64_t>().raw(); }
 
  private:
   struct Count {
     std::int32_t* flag;
     std::int64_t* total;
-    void operator()(std::int64_t /*one*/) {
+    CANZONA_KERNEL void operator()(std::int64_t /*one*/) {
       *total += *flag;
       *flag = 0;
     }
@@ -42,13 +45,13 @@ class FailedRefreshes {
   Device& device_;
   Buffer flag_;
   Buffer total_;
-  std::int64_t known_ = 0;
+  Buffer known_;  ///< on the host
 };
 
 struct SetIdentity {
   std::int64_t cols;
   float* matrix;
-  void operator()(std::int64_t i) { matrix[i] = i % (cols + 1) == 0 ? 1.0f : 0.0f; }
+  CANZONA_KERNEL void operator()(std::int64_t i) { matrix[i] = i % (cols + 1) == 0 ? 1.0f : 0.0f; }
 };
 
 /// A ← A + value·I; i counts rows.
@@ -56,13 +59,13 @@ struct AddToDiagonal {
   float value;
   std::int64_t cols;
   float* matrix;
-  void operator()(std::int64_t i) { matrix[i * cols + i] += value; }
+  CANZONA_KERNEL void operator()(std::int64_t i) { matrix[i * cols + i] += value; }
 };
 
 /// Of a sum: how many values are not finite.
 struct NotFinite {
   const float* values;
-  double operator()(std::int64_t i) const { return std::isfinite(values[i]) ? 0 : 1; }
+  CANZONA_KERNEL double operator()(std::int64_t i) const { return std::isfinite(values[i]) ? 0 : 1; }
 };
 
 /// to ← from where *good is not 0.
@@ -70,7 +73,7 @@ struct CopyIf {
   const std::int32_t* good;
   const float* from;
   float* to;
-  void operator()(std::int64_t i) { to[i] = *good != 0 ? from[i] : to[i]; }
+  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = *good != 0 ? from[i] : to[i]; }
 };
 
 }  // namespace canzona::optimized

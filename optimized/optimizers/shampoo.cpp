@@ -22,7 +22,9 @@ struct TakeTile {
   std::int64_t stride;  // of the matrix
   std::int64_t cols;    // of the tile
   float* to;
-  void operator()(std::int64_t i) { to[i] = factor * matrix[stride == cols ? i : (i / cols) * stride + i % cols]; }
+  CANZONA_KERNEL void operator()(std::int64_t i) {
+    to[i] = factor * matrix[stride == cols ? i : (i / cols) * stride + i % cols];
+  }
 };
 
 /// A tile of a matrix ← scale·from
@@ -32,7 +34,9 @@ struct PutTile {
   std::int64_t stride;
   std::int64_t cols;
   float* matrix;
-  void operator()(std::int64_t i) { matrix[stride == cols ? i : (i / cols) * stride + i % cols] = *scale * from[i]; }
+  CANZONA_KERNEL void operator()(std::int64_t i) {
+    matrix[stride == cols ? i : (i / cols) * stride + i % cols] = *scale * from[i];
+  }
 };
 
 /// m ← β₁m + (1 − β₁)G; M̂ = m/(1 − β₁ᵗ)
@@ -41,7 +45,7 @@ struct Filter {
   const float* gradient;
   float* m;
   float* filtered;
-  void operator()(std::int64_t i) {
+  CANZONA_KERNEL void operator()(std::int64_t i) {
     m[i] = b1 * m[i] + one_minus_b1 * gradient[i];
     filtered[i] = m[i] / correction;
   }
@@ -54,7 +58,7 @@ struct GraftAdam {
   const float* filtered;
   float* v;
   float* grafted;
-  void operator()(std::int64_t i) {
+  CANZONA_KERNEL void operator()(std::int64_t i) {
     v[i] = b2 * v[i] + one_minus_b2 * (gradient[i] * gradient[i]);
     grafted[i] = filtered[i] / (std::sqrt(v[i] / correction) + eps);
   }
@@ -62,7 +66,7 @@ struct GraftAdam {
 
 struct SetOne {
   float* scale;
-  void operator()(std::int64_t /*one*/) { *scale = 1; }
+  CANZONA_KERNEL void operator()(std::int64_t /*one*/) { *scale = 1; }
 };
 
 /// ‖D‖/(‖P‖ + ε); 1 where that is a division by zero.
@@ -70,7 +74,7 @@ struct LendNorm {
   const double* squares;
   double eps;
   float* scale;
-  void operator()(std::int64_t /*one*/) {
+  CANZONA_KERNEL void operator()(std::int64_t /*one*/) {
     const double norm = std::sqrt(squares[0]) + eps;
     *scale = norm > 0 ? static_cast<float>(std::sqrt(squares[1]) / norm) : 1.0f;
   }

@@ -33,7 +33,7 @@ struct FirstMoment {
   float b1, one_minus_b1;
   const float* gradient;
   float* m;
-  void operator()(std::int64_t i) { m[i] = b1 * m[i] + one_minus_b1 * gradient[i]; }
+  CANZONA_KERNEL void operator()(std::int64_t i) { m[i] = b1 * m[i] + one_minus_b1 * gradient[i]; }
 };
 
 /// v ← β₂v + (1 − β₂)G'², G' the projected gradient.
@@ -41,7 +41,7 @@ struct SecondMoment {
   float b2, one_minus_b2;
   const float* projected;
   float* v;
-  void operator()(std::int64_t i) { v[i] = b2 * v[i] + one_minus_b2 * (projected[i] * projected[i]); }
+  CANZONA_KERNEL void operator()(std::int64_t i) { v[i] = b2 * v[i] + one_minus_b2 * (projected[i] * projected[i]); }
 };
 
 /// m' ← m'/(√v + eps), m' the projected first moment.
@@ -50,7 +50,7 @@ struct Ratio {
   const float* projected;
   const float* v;
   float* to;
-  void operator()(std::int64_t i) { to[i] = projected[i] / (std::sqrt(v[i]) + eps); }
+  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = projected[i] / (std::sqrt(v[i]) + eps); }
 };
 
 /// to ← U/(1e-30 + RMS of U)·scale; without a sum U·scale.
@@ -60,7 +60,7 @@ struct Finish {
   float scale;
   const float* direction;
   float* to;
-  void operator()(std::int64_t i) {
+  CANZONA_KERNEL void operator()(std::int64_t i) {
     float value = direction[i];
     if (squares != nullptr) value /= static_cast<float>(1e-30 + std::sqrt(*squares) / std::sqrt(size));
     to[i] = value * scale;
@@ -69,7 +69,7 @@ struct Finish {
 
 struct SetZero {
   float* to;
-  void operator()(std::int64_t i) { to[i] = 0; }
+  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = 0; }
 };
 
 /// Q ← V with its columns in reverse, by descending eigenvalue, where there is a V; else the side has failed.
@@ -78,7 +78,7 @@ struct TakeReversed {
   const float* V;
   std::int64_t cols;
   float* Q;
-  void operator()(std::int64_t i) {
+  CANZONA_KERNEL void operator()(std::int64_t i) {
     const std::int64_t col = i % cols;
     if (*found != 0) Q[i] = V[i - col + cols - 1 - col];
   }
@@ -89,7 +89,7 @@ struct Estimate {
   const float* Q;
   const float* AQ;
   std::int64_t n;
-  double operator()(std::int64_t i) const {
+  CANZONA_KERNEL double operator()(std::int64_t i) const {
     const std::int64_t at = (i % n) * n + i / n;
     return static_cast<double>(Q[at]) * static_cast<double>(AQ[at]);
   }
@@ -101,7 +101,7 @@ struct Rank {
   const double* estimates;
   std::int64_t n;
   std::int32_t* ranks;
-  void operator()(std::int64_t j) {
+  CANZONA_KERNEL void operator()(std::int64_t j) {
     std::int32_t before = 0;
     for (std::int64_t other = 0; other < n; ++other) {
       const bool first = estimates[other] > estimates[j] || (estimates[other] == estimates[j] && other < j);
@@ -118,7 +118,7 @@ struct Permute {
   std::int64_t cols;
   const float* from;
   float* to;
-  void operator()(std::int64_t i) {
+  CANZONA_KERNEL void operator()(std::int64_t i) {
     const std::int64_t row = i / cols, col = i % cols;
     to[rows ? ranks[row] * cols + col : row * cols + ranks[col]] = from[i];
   }
@@ -127,13 +127,15 @@ struct Permute {
 struct Judge {
   const double* sums;
   std::int32_t* good;
-  void operator()(std::int64_t /*one*/) { *good = sums[kSpoiltProduct] == 0 && sums[kSpoiltBasis] == 0 ? 1 : 0; }
+  CANZONA_KERNEL void operator()(std::int64_t /*one*/) {
+    *good = sums[kSpoiltProduct] == 0 && sums[kSpoiltBasis] == 0 ? 1 : 0;
+  }
 };
 
 struct CountFailure {
   const std::int32_t* good;
   std::int32_t* failed;
-  void operator()(std::int64_t /*one*/) { *failed = *good != 0 ? *failed : 1; }
+  CANZONA_KERNEL void operator()(std::int64_t /*one*/) { *failed = *good != 0 ? *failed : 1; }
 };
 
 /// A preconditioned side.

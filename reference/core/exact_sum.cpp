@@ -1,7 +1,6 @@
 #include "reference/core/exact_sum.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 namespace canzona {
@@ -41,7 +40,7 @@ void ExactSum::add(double value) {
 }
 
 void ExactSum::add(const ExactSum& other) {
-  std::int64_t integers[kDigits + 1];
+  std::int64_t integers[kIntegers];
   other.write(integers);
   add(integers);
 }
@@ -59,30 +58,25 @@ void ExactSum::add(const std::int64_t* integers) {
   since_carry_ = 1;
 }
 
-/// A float is m·2^(e − 150) with an integer m < 2²⁴, so squares with one exponent add up as integers.
 void ExactSum::add_squares(const float* values, std::int64_t count) {
-  constexpr std::int64_t kBlock = 32768;  // m² < 2⁴⁸, so that many fit 64 bits
-  constexpr std::size_t kLanes = 4;       // neighbours mostly have one exponent: they need not wait for each other
-  constexpr std::size_t kExponents = 256;
-  constexpr std::uint32_t kHidden = 1U << 23;
-  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
-    const std::int64_t end = std::min(begin + kBlock, count);
+  std::int64_t integers[kIntegers] = {};
+  add_squares(values, count, integers);
+  add(integers);
+}
+
+void ExactSum::add_squares(const float* values, std::int64_t count, std::int64_t* integers) {
+  constexpr std::size_t kLanes = 4;  // neighbours mostly have one exponent: they need not wait for each other
+  for (std::int64_t begin = 0; begin < count; begin += kMostSquares) {
+    const std::int64_t end = std::min(begin + kMostSquares, count);
     std::uint64_t bins[kExponents][kLanes] = {};
     for (std::int64_t i = begin; i < end; ++i) {
-      const auto bits = std::bit_cast<std::uint32_t>(values[i]);
-      const std::uint32_t exponent = (bits >> 23) & (kExponents - 1);
-      const std::uint64_t mantissa = (bits & (kHidden - 1)) | (exponent == 0 ? 0 : kHidden);
-      bins[exponent][static_cast<std::size_t>(i) % kLanes] += exponent == kExponents - 1 ? 1 : mantissa * mantissa;
+      const Square own = square(values[i]);
+      bins[own.exponent][static_cast<std::size_t>(i) % kLanes] += own.value;
     }
-    for (std::size_t exponent = 0; exponent < kExponents - 1; ++exponent) {
-      const int scale = 2 * (std::max(static_cast<int>(exponent), 1) - 150);
-      for (const std::uint64_t bin : bins[exponent]) {
-        if (bin == 0) continue;
-        add(std::ldexp(static_cast<double>(bin >> kDigitBits), scale + kDigitBits));
-        add(std::ldexp(static_cast<double>(bin & 0xffffffff), scale));
-      }
+    for (int exponent = 0; exponent < kExponents; ++exponent) {
+      for (const std::uint64_t bin : bins[exponent])
+        spread(bin, exponent, [&](std::int64_t integer, std::int64_t part) { integers[integer] += part; });
     }
-    for (const std::uint64_t bin : bins[kExponents - 1]) not_finite_ += static_cast<std::int64_t>(bin);
   }
 }
 
@@ -101,13 +95,7 @@ double ExactSum::value() const {
 
 ExactSum::Digits ExactSum::carried() const {
   Digits digits = digits_;
-  std::int64_t carry = 0;
-  for (std::size_t digit = 0; digit + 1 < digits.size(); ++digit) {
-    const std::int64_t total = digits[digit] + carry;
-    carry = total >> kDigitBits;  // towards −∞, so that every digit but the highest is in [0, 2³²)
-    digits[digit] = total - carry * (std::int64_t{1} << kDigitBits);
-  }
-  digits.back() += carry;
+  carry(digits.data());
   return digits;
 }
 

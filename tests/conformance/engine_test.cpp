@@ -36,8 +36,7 @@ std::vector<std::vector<float>> trained(const Workload& workload, const EngineSe
     auto& engine = rank.make<Engine>(workload, rank, objective, settings);
     for (int iteration = 0; iteration < kIterations; ++iteration) engine.iterate();
     engine.finish();
-    const float* first = engine.weights().raw();
-    weights[static_cast<std::size_t>(rank.index)].assign(first, first + workload.buffer.numel());
+    weights[static_cast<std::size_t>(rank.index)] = engine.weights();
   });
   return weights;
 }

@@ -7,6 +7,7 @@
 #include "optimized/host/host_device.hpp"
 #include "optimized/host/thread_communicator.hpp"
 #include "reference/core/error.hpp"
+#include "reference/core/exact_sum.hpp"
 #include "reference/core/random.hpp"
 
 namespace canzona::optimized {
@@ -133,12 +134,16 @@ TEST(ThreadCommunicator, AllReduceIsTheSameOnEveryRank) {
 }
 
 TEST(ThreadCommunicator, SumsAreExact) {
-  on_ranks([](int rank, Device&, Communicator& communicator, Stream& stream) {
-    ExactSum sum;
-    sum.add(rank == 0 ? 1e300 : rank == 1 ? 1.0 : -1e300);
-    const auto collective = communicator.all_reduce(&sum);
+  on_ranks([](int rank, Device& device, Communicator& communicator, Stream& stream) {
+    ExactSum own, sum;
+    own.add(rank == 0 ? 1e300 : rank == 1 ? 1.0 : -1e300);
+    std::vector<std::int64_t> integers(ExactSum::kIntegers);
+    own.write(integers.data());
+    const auto collective =
+        communicator.all_reduce(device, DevicePointer<std::int64_t>(integers.data()), ExactSum::kIntegers);
     collective->start(stream);
     stream.synchronize();
+    sum.add(integers.data());
     EXPECT_EQ(sum.value(), 1);
   });
 }
@@ -153,8 +158,8 @@ TEST(ThreadCommunicator, ARankThatDoesNotComeIsNamedAfterTheDeadline) {
   ThreadCommunicator communicator(group, 0, {0.2, [&] { ++alive; }, describe});
   const auto device = make_host_device();
   const auto stream = device->make_stream();
-  ExactSum sum;
-  const auto collective = communicator.all_reduce(&sum);
+  std::int64_t integer = 1;
+  const auto collective = communicator.all_reduce(*device, DevicePointer<std::int64_t>(&integer), 1);
   collective->start(*stream);
   try {
     stream->synchronize();
