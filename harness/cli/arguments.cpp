@@ -21,16 +21,6 @@ std::string standard(const std::string& name) {
   return {};
 }
 
-/// "NAME=VALUE" entries into `options`.
-void add_options(const char* flag, const std::vector<std::string>& entries,
-                 std::map<std::string, std::string>& options) {
-  for (const std::string& entry : entries) {
-    const std::size_t equals = entry.find('=');
-    if (equals == std::string::npos || equals == 0) throw InputError("", flag, "'" + entry + "'", "NAME=VALUE");
-    options[entry.substr(0, equals)] = entry.substr(equals + 1);
-  }
-}
-
 /// Options that only some strategies have are checked even where the strategy asked for does not use them; one that no
 /// strategy has is refused.
 void check_strategy_options(const std::map<std::string, std::string>& options) {
@@ -117,6 +107,15 @@ void add_common(CLI::App& command, CommonArguments& arguments) {
       ->allow_extra_args(false);
   command.add_option("--json", arguments.json, "write the result as JSON to FILE, or to standard output with -")
       ->type_name("FILE");
+}
+
+void add_options(const char* flag, const std::vector<std::string>& entries,
+                 std::map<std::string, std::string>& options) {
+  for (const std::string& entry : entries) {
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string::npos || equals == 0) throw InputError("", flag, "'" + entry + "'", "NAME=VALUE");
+    options[entry.substr(0, equals)] = entry.substr(equals + 1);
+  }
 }
 
 void add_micro_batches(CLI::App& command, std::string& micro_batches) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -38,6 +39,10 @@ void add_common(CLI::App& command, CommonArguments& arguments);
 
 /// How many micro-batches: for the subcommands that unroll an iteration.
 void add_micro_batches(CLI::App& command, std::string& micro_batches);
+
+/// "NAME=VALUE" entries into `options`. Throws InputError, naming `flag`, on one that is none.
+void add_options(const char* flag, const std::vector<std::string>& entries,
+                 std::map<std::string, std::string>& options);
 
 /// The strategies that were asked for: one, or all in their order. Throws InputError listing the names.
 std::vector<std::string> strategies_of(const CommonArguments& arguments);

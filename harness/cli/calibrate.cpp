@@ -42,7 +42,8 @@ int run(CalibrateArguments arguments) {
       output = open_output(arguments.output, "--output");
       progress.emplace("calibrate", count_figures(*request, *workload));
     }
-    return Launch{workload->mesh, identity_of({.points = {request->point}, .engine = {.tokens = request->tokens}})};
+    return Launch{workload->mesh,
+                  identity_of({.points = {request->point}, .engine = {.tokens = request->tokens}, .backend = {}})};
   };
   const auto body = [&](optimized::Rank& rank) {
     Cluster own = calibrate_rank(rank, *request, *workload, [&] { progress->advance(); });

@@ -53,7 +53,6 @@ std::string difference_between(const std::vector<std::string>& identities) {
 }
 
 double deadline_of(const LaunchArguments& arguments) {
-  if (arguments.backend != "host") throw InputError("", "--backend", "'" + arguments.backend + "'", "host");
   return parse_number("--deadline", arguments.deadline, 0.1, 1e6);
 }
 
@@ -69,10 +68,11 @@ int launch_threads(const LaunchArguments& arguments, const std::function<Launch(
   constexpr std::int64_t kMostThreads = 1024;
   const auto ranks = static_cast<int>(positive("--ranks", arguments.ranks, kMostThreads));
   const double deadline = deadline_of(arguments);
+  const optimized::ChosenBackend backend = backend_of(arguments);
   const Launch own = prepare(ranks, true);
   advise();
   try {
-    optimized::run_on_threads(own.mesh, deadline, body);
+    optimized::run_on_threads(own.mesh, deadline, backend, body);
   } catch (const Error& error) {
     fmt::print(stderr, "canzona: {}\n", error.what());
     return kRankFailed;
@@ -83,6 +83,7 @@ int launch_threads(const LaunchArguments& arguments, const std::function<Launch(
 int launch_processes(const LaunchArguments& arguments, const std::function<Launch(int, bool)>& prepare,
                      const optimized::RankBody& body, const std::function<int()>& finish) {
   std::optional<double> deadline;
+  std::optional<optimized::ChosenBackend> backend;
   std::optional<Launch> own;
   ordered_json identity;
   const auto attempt = [&](const auto& step) {
@@ -92,12 +93,16 @@ int launch_processes(const LaunchArguments& arguments, const std::function<Launc
       identity = complaint_of(error.what());
     }
   };
-  attempt([&] { deadline = deadline_of(arguments); });
+  attempt([&] {
+    deadline = deadline_of(arguments);
+    backend.emplace(backend_of(arguments));
+  });
   optimized::Processes processes(deadline.value_or(60));
-  if (deadline) {
+  if (backend) {
     attempt([&] {
       own = prepare(processes.size(), processes.rank() == 0);
       identity = own->identity;
+      identity["backend"] = {{"name", backend->backend->name}, {"options", backend->options.values()}};
       identity["binary"] = hash_of_binary();
     });
   }
@@ -106,7 +111,7 @@ int launch_processes(const LaunchArguments& arguments, const std::function<Launc
     return kBadInput;
   }
   if (processes.rank() == 0) advise();
-  processes.run(own->mesh, kRankFailed, body);
+  processes.run(own->mesh, kRankFailed, *backend, body);
   return processes.rank() == 0 ? finish() : kSuccess;
 }
 
@@ -116,13 +121,27 @@ void add_launch(CLI::App& command, LaunchArguments& arguments) {
   command.get_option("--dp")->description("data-parallel ranks [all ranks ÷ tp]");
   command.get_option("--tp")->description("tensor-parallel ranks [1]");
   command.add_option("--ranks", arguments.ranks, "run so many ranks as threads of this process")->type_name("N");
-  command.add_option("--backend", arguments.backend, "what ranks compute on: host")
+  command.add_option("--backend", arguments.backend, "what ranks compute on: host, or cuda where this build has it")
       ->type_name("NAME")
       ->capture_default_str();
+  command
+      .add_option("--backend-option", arguments.backend_options,
+                  "an option of the backend, see 'canzona list'; may be repeated")
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false);
   command
       .add_option("--deadline", arguments.deadline, "how long a rank waits for another before it names it and gives up")
       ->type_name("SECONDS")
       ->capture_default_str();
+}
+
+optimized::ChosenBackend backend_of(const LaunchArguments& arguments) {
+  const optimized::Backend& backend = optimized::Backends::instance().find(arguments.backend);
+  std::map<std::string, std::string> given;
+  add_options("--backend-option", arguments.backend_options, given);
+  const Options options(backend.options, given, "backend " + backend.name);
+  backend.require();
+  return {&backend, options};
 }
 
 void settle_mesh(CommonArguments& arguments, int ranks) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "harness/cli/arguments.hpp"
 #include "optimized/engine/rank.hpp"
@@ -14,11 +15,15 @@ namespace canzona::harness {
 struct LaunchArguments {
   std::string ranks;  ///< empty: this process is one of an MPI job, which may be a job of one
   std::string backend = "host";
+  std::vector<std::string> backend_options;
   std::string deadline = "60";
 };
 
 /// Adds them to a subcommand that has add_common's options.
 void add_launch(CLI::App& command, LaunchArguments& arguments);
+
+/// Throws InputError where there is no such backend or it cannot run here, and on options that it does not have.
+optimized::ChosenBackend backend_of(const LaunchArguments& arguments);
 
 /// dp and tp for so many ranks: what was not given follows. Throws InputError where they do not make that many.
 void settle_mesh(CommonArguments& arguments, int ranks);

@@ -8,6 +8,7 @@
 #include "harness/cli/command.hpp"
 #include "harness/experiment/paths.hpp"
 #include "harness/record/output_file.hpp"
+#include "optimized/engine/backend.hpp"
 #include "reference/optimizers/optimizer.hpp"
 #include "reference/strategies/strategy.hpp"
 
@@ -45,6 +46,8 @@ ordered_json everything() {
   json["optimizers"] = ordered_json::array();
   for (const auto& optimizer : reference::Optimizers::instance().all())
     json["optimizers"].push_back(described(optimizer));
+  json["backends"] = ordered_json::array();
+  for (const auto& backend : optimized::Backends::instance().all()) json["backends"].push_back(described(backend));
   return json;
 }
 
@@ -54,7 +57,7 @@ void print(const ordered_json& json) {
     fmt::print("  {:<12} {:>15} parameters, {:>15} in matrices\n", model["name"].get<std::string>(),
                model["parameters"].get<std::int64_t>(), model["matrix_parameters"].get<std::int64_t>());
   }
-  for (const char* kind : {"strategies", "optimizers"}) {
+  for (const char* kind : {"strategies", "optimizers", "backends"}) {
     fmt::print("\n{}\n", kind);
     for (const auto& entry : json[kind]) {
       fmt::print("  {:<14} {}\n  {:<14} {}\n", entry["name"].get<std::string>(),
@@ -72,7 +75,8 @@ void print(const ordered_json& json) {
 }  // namespace
 
 void add_list(CLI::App& app, Runner& chosen) {
-  CLI::App* command = app.add_subcommand("list", "Models, strategies and optimizers, with their options and defaults");
+  CLI::App* command =
+      app.add_subcommand("list", "Models, strategies, optimizers and backends, with their options and defaults");
   const auto json = std::make_shared<std::string>();
   command->add_option("--json", *json, "write the list as JSON to FILE, or to standard output with -")
       ->type_name("FILE");

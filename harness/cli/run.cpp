@@ -64,6 +64,7 @@ RunRequest request_of(RunArguments arguments, int ranks) {
   request.steps = positive("--steps", arguments.steps, kMost);
   request.warmup = parse_integer("--warmup", arguments.warmup, 0, kMost);
   request.check = arguments.check;
+  request.backend = backend_of(arguments.launch);
   request.seed = static_cast<std::uint64_t>(parse_integer("--seed", arguments.seed, 0, INT64_MAX));
   return request;
 }
@@ -95,6 +96,9 @@ Prepared prepare(const RunArguments& arguments, int ranks, bool writes) {
   optimized::EngineOptimizers::instance()
       .find(prepared.request.points.front().request.optimizer)
       .require_variant(prepared.request.engine.variant);
+  const bool wants_times = !arguments.predict.empty() || !arguments.trace.empty();
+  if (wants_times && prepared.request.backend.backend->kind == optimized::kEmulated)
+    throw InputError("an emulated device tells no time: there is nothing to trace or to predict");
   if (!arguments.predict.empty()) prepared.prediction = prediction_of(prepared.request, arguments.predict);
   if (writes) {
     prepared.json = open_output(arguments.json, "--json");

@@ -46,21 +46,8 @@ double median_of_turns(const std::vector<double>& samples, std::size_t turns) {
   return spread_of(means).median;
 }
 
-ordered_json result_of(const Point& point, const StrategyRun& run) {
+void add_seconds(ordered_json& json, const StrategyRun& run) {
   const Plan& plan = run.workload.plan;
-  ordered_json json;
-  json["strategy"] = point.request.strategy;
-  json["optimizer"] = point.request.optimizer;
-  json["kind"] = "measured";
-  if (run.check) {
-    json["check"] = {{"worst_error", run.check->worst_error},
-                     {"bound", run.check->bound},
-                     {"passed", run.check->passed},
-                     {"parameter", run.check->parameter},
-                     {"dp_rank", run.check->dp_rank},
-                     {"compared", run.check->compared},
-                     {"bound_is", run.check->is_measured ? "response to disturbed gradients" : "derived"}};
-  }
   for (const auto& [name, member] : kLatencies) {
     json["seconds"][name] = spread_json(sampled(run, [&plan, part = member](const Timeline& turn, int iteration) {
       return step_latency(turn, plan, iteration).*part;
@@ -70,6 +57,23 @@ ordered_json result_of(const Point& point, const StrategyRun& run) {
     json["phases"][phase.name] = spread_json(sampled(
         run, [&](const Timeline& turn, int iteration) { return phases_of(turn, plan, iteration).*phase.seconds; }));
   }
+}
+
+ordered_json result_of(const Point& point, const std::string& kind, const StrategyRun& run) {
+  ordered_json json;
+  json["strategy"] = point.request.strategy;
+  json["optimizer"] = point.request.optimizer;
+  json["kind"] = kind;
+  if (run.check) {
+    json["check"] = {{"worst_error", run.check->worst_error},
+                     {"bound", run.check->bound},
+                     {"passed", run.check->passed},
+                     {"parameter", run.check->parameter},
+                     {"dp_rank", run.check->dp_rank},
+                     {"compared", run.check->compared},
+                     {"bound_is", run.check->is_measured ? "response to disturbed gradients" : "derived"}};
+  }
+  if (kind != optimized::kEmulated) add_seconds(json, run);
   for (const Collective collective : kCollectives) {
     const auto& sent = run.traffic.sent(collective);
     const auto each = static_cast<double>(run.iterations);
@@ -91,15 +95,16 @@ ordered_json run_record(const RunRequest& request, const std::vector<StrategyRun
   const Workload& workload = runs.front().workload;
   const Interleaving turns = interleaving_of(request, workload.cost.refresh_period());
   ordered_json json;
-  json["provenance"] = provenance("host");
+  json["provenance"] = provenance(request.backend.backend->name);
   json["provenance"]["blas"] = optimized::blas_name();
-  json["backend"] = "host";
+  json["backend"] = request.backend.backend->name;
   json["model"] = workload.model.name;
   json["mesh"] = {{"dp", workload.mesh.dp}, {"tp", workload.mesh.tp}, {"pp", workload.mesh.pp}};
   json["settings"] = {{"ranks_are", ranks_are},
                       {"tokens", request.engine.tokens},
                       {"gradient_dtype", name_of(request.engine.gradient)},
                       {"overlap", request.engine.overlap},
+                      {"backend", request.backend.options.values()},
                       {"variant", request.engine.variant},
                       {"batch", workload.training.batch},
                       {"micro_batches", workload.training.micro_batches},
@@ -110,7 +115,7 @@ ordered_json run_record(const RunRequest& request, const std::vector<StrategyRun
                       {"optimizer", workload.optimizer_options.values()}};
   json["results"] = ordered_json::array();
   for (std::size_t index = 0; index < runs.size(); ++index)
-    json["results"].push_back(result_of(request.points[index], runs[index]));
+    json["results"].push_back(result_of(request.points[index], request.backend.backend->kind, runs[index]));
   return json;
 }
 

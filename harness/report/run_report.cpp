@@ -21,22 +21,30 @@ std::string with_spread(const ordered_json& spread) {
 
 Table run_table(const ordered_json& record) {
   Table table;
-  table.columns = {{"strategy", ""}, {"step ms (quartiles)", "measured"}, {"iteration ms", "measured"}};
-  for (const auto& [name, spread] : record["results"][0]["phases"].items()) {
-    std::string title = name;
-    std::replace(title.begin(), title.end(), '_', ' ');
-    table.columns.push_back({title, "measured"});
+  const ordered_json& first = record["results"][0];
+  const std::string kind = first["kind"];
+  const bool timed = first.contains("seconds");
+  table.columns = {{"strategy", ""}};
+  if (timed) {
+    table.columns.insert(table.columns.end(), {{"step ms (quartiles)", kind}, {"iteration ms", kind}});
+    for (const auto& [name, spread] : first["phases"].items()) {
+      std::string title = name;
+      std::replace(title.begin(), title.end(), '_', ' ');
+      table.columns.push_back({title, kind});
+    }
   }
-  const bool checked = record["results"][0].contains("check");
+  const bool checked = first.contains("check");
   if (checked) {
-    table.columns.push_back({"worst error", "measured"});
+    table.columns.push_back({"worst error", kind});
     table.columns.push_back({"bound", "computed"});
   }
   for (const ordered_json& result : record["results"]) {
-    std::vector<std::string> row{result["strategy"].get<std::string>(),
-                                 with_spread(result["seconds"]["optimizer_step"]),
-                                 with_spread(result["seconds"]["iteration"])};
-    for (const auto& [name, spread] : result["phases"].items()) row.push_back(milli(spread));
+    std::vector<std::string> row{result["strategy"].get<std::string>()};
+    if (timed) {
+      row.push_back(with_spread(result["seconds"]["optimizer_step"]));
+      row.push_back(with_spread(result["seconds"]["iteration"]));
+      for (const auto& [name, spread] : result["phases"].items()) row.push_back(milli(spread));
+    }
     if (checked) {
       row.push_back(fmt::format("{:.2g}{}", result["check"]["worst_error"].get<double>(),
                                 result["check"]["passed"] == true ? "" : " FAILED"));

@@ -9,12 +9,14 @@
 #include "harness/experiment/experiment.hpp"
 #include "harness/run/check.hpp"
 #include "harness/run/timing.hpp"
+#include "optimized/engine/backend.hpp"
 
 namespace canzona::harness {
 
 struct RunRequest {
   std::vector<Point> points;  ///< one a strategy; they share model, mesh and optimizer
   optimized::EngineSettings engine;
+  optimized::ChosenBackend backend;
   std::int64_t steps = 10;  ///< measured, of every strategy
   std::int64_t warmup = 1;  ///< turns before the first that is measured
   bool check = false;

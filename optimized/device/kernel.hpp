@@ -19,11 +19,17 @@
 #include <memory>
 #endif
 
-// Before what kernels call, wherever it may run.
+// CANZONA_KERNEL stands before what kernels call, wherever it may run. CANZONA_TARGET keeps apart, as an inline
+// namespace, functions that are compiled in different ways for one program.
 #if defined(__CUDACC__)
 #define CANZONA_KERNEL __host__ __device__
+#define CANZONA_TARGET kernels
+#elif defined(CANZONA_EMULATED_GPU)
+#define CANZONA_KERNEL
+#define CANZONA_TARGET emulated
 #else
 #define CANZONA_KERNEL
+#define CANZONA_TARGET host_only
 #endif
 
 struct CUstream_st;
@@ -61,6 +67,7 @@ inline std::int64_t chunks_of(std::int64_t rows, std::int64_t cols) {
 }
 
 #if defined(__CUDACC__)
+inline namespace CANZONA_TARGET {
 
 constexpr int kThreads = 256;  // of a block
 
@@ -121,7 +128,8 @@ struct CombineChunks {
 };
 
 /// Squares of one exponent meet in a bin of the block before they go to the digits.
-inline __global__ void visit_squares(const float* values, std::int64_t count, std::int64_t* digits) {
+template <class Integer>
+__global__ void visit_squares(const float* values, std::int64_t count, Integer* digits) {
   __shared__ unsigned long long bins[ExactSum::kExponents];
   for (int bin = threadIdx.x; bin < ExactSum::kExponents; bin += kThreads) bins[bin] = 0;
   __syncthreads();
@@ -176,7 +184,9 @@ inline void add_squares(const GpuQueue& queue, const float* values, std::int64_t
   require_launched();
 }
 
+}  // namespace CANZONA_TARGET
 #elif defined(CANZONA_EMULATED_GPU)
+inline namespace CANZONA_TARGET {
 
 inline void enqueue(const GpuQueue& queue, std::function<void()> kernel) {
   auto* own = new std::function<void()>(std::move(kernel));
@@ -234,7 +244,9 @@ inline void add_squares(const GpuQueue& queue, const float* values, std::int64_t
   enqueue(queue, [values, count, digits] { ExactSum::add_squares(values, count, digits); });
 }
 
+}  // namespace CANZONA_TARGET
 #else
+inline namespace CANZONA_TARGET {
 
 [[noreturn]] inline void refuse() {
   throw Error("this source was not compiled for a GPU: its functors run on the host");
@@ -254,6 +266,7 @@ void reduce_rows(const GpuQueue&, std::int64_t, std::int64_t, double*, const Fun
 }
 inline void add_squares(const GpuQueue&, const float*, std::int64_t, std::int64_t*) { refuse(); }
 
+}  // namespace CANZONA_TARGET
 #endif
 
 }  // namespace gpu

@@ -10,6 +10,7 @@
 #include "optimized/device/stream.hpp"
 
 namespace canzona::optimized {
+inline namespace CANZONA_TARGET {
 
 /// functor(i) for every i in [0, count), in any order and side by side.
 template <class Functor>
@@ -97,4 +98,5 @@ inline void launch_exact_squares(Stream& stream, DevicePointer<const float> valu
   launch(stream, 1, Carry{integers.raw()});
 }
 
+}  // namespace CANZONA_TARGET
 }  // namespace canzona::optimized

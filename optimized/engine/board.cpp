@@ -86,18 +86,22 @@ std::vector<int> Board::silent(double seconds) const {
 }
 
 Watch make_watch(Board& board, int rank, const std::vector<int>& group, double deadline_seconds) {
-  const auto describe = [&board, group, deadline_seconds](const std::vector<int>& missing) {
+  const auto describe = [&board, rank, group, deadline_seconds](const std::vector<int>& missing) {
     std::vector<std::string> waited_for, silent;
     for (const int member : missing) waited_for.push_back(board.describe(group[static_cast<std::size_t>(member)]));
     // Those who wait say that they live: who has been silent for most of the deadline holds up all.
-    for (const int other : board.silent(0.75 * deadline_seconds)) {
+    const std::vector<int> not_heard = board.silent(0.75 * deadline_seconds);
+    for (const int other : missing.empty() ? (not_heard.empty() ? group : not_heard) : std::vector<int>{}) {
+      if (other != rank) waited_for.push_back(board.describe(other));
+    }
+    for (const int other : not_heard) {
       std::string text = board.describe(other);
       if (std::count(waited_for.begin(), waited_for.end(), text) == 0) silent.push_back(std::move(text));
     }
     const std::string text = fmt::format("{}", fmt::join(waited_for, "; "));
     return silent.empty() ? text : fmt::format("{} (silent: {})", text, fmt::join(silent, "; "));
   };
-  return {deadline_seconds, [&board, rank] { board.hear(rank); }, describe};
+  return {.deadline_seconds = deadline_seconds, .alive = [&board, rank] { board.hear(rank); }, .describe = describe};
 }
 
 }  // namespace canzona::optimized

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
+#include <optional>
 
-#include "optimized/host/host_device.hpp"
 #include "optimized/host/mpi_communicator.hpp"
 #include "reference/core/error.hpp"
 
@@ -26,9 +26,9 @@ class SharedPlaces {
     MPI_Group machine = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
     MPI_Comm_group(machine_, &machine);
     MPI_Comm_group(MPI_COMM_WORLD, &world);
-    int members = 0;
-    MPI_Comm_size(machine_, &members);
-    for (int member = 0; member < members; ++member) {
+    MPI_Comm_size(machine_, &members_);
+    MPI_Comm_rank(machine_, &member_);
+    for (int member = 0; member < members_; ++member) {
       int rank = 0;
       MPI_Group_translate_ranks(machine, 1, &member, world, &rank);
       MPI_Aint bytes = 0;
@@ -49,10 +49,14 @@ class SharedPlaces {
   }
 
   const std::vector<Board::Place*>& by_rank() const { return by_rank_; }
+  int rank_on_machine() const { return member_; }
+  int ranks_on_machine() const { return members_; }
 
  private:
   MPI_Comm machine_ = MPI_COMM_NULL;
   MPI_Win window_ = MPI_WIN_NULL;
+  int members_ = 0;
+  int member_ = 0;
   std::vector<Board::Place*> by_rank_;  // null on other machines
 };
 
@@ -89,7 +93,7 @@ Processes::~Processes() {
   MPI_Finalize();
 }
 
-void Processes::run(const Mesh& mesh, int exit_code, const RankBody& body) {
+void Processes::run(const Mesh& mesh, int exit_code, const ChosenBackend& backend, const RankBody& body) {
   const Coordinate at = mesh.coordinate(rank_);
   SharedPlaces places(size_);
   Board board(places.by_rank());
@@ -100,11 +104,14 @@ void Processes::run(const Mesh& mesh, int exit_code, const RankBody& body) {
   MpiCommunicator world(group_of(0, rank_), watch(all));
   MpiCommunicator dp(group_of(at.tp, rank_), watch(mesh.dp_group(rank_)));
   MpiCommunicator tp(group_of(at.dp, rank_), watch(mesh.tp_group(rank_)));
-  const auto device = make_host_device();
-  Rank rank(rank_, at, *device, world, dp, tp, board);
+  Platform platform;
+  std::optional<Rank> rank;
   try {
-    body(rank);
-    rank.settle();
+    platform = backend.backend->make(
+        {mesh, rank_, places.rank_on_machine(), places.ranks_on_machine(), true, world, watch(all)}, backend.options);
+    rank.emplace(rank_, at, platform, world, dp, tp, board);
+    body(*rank);
+    rank->settle();
   } catch (const std::exception& error) {
     // Nothing is taken down: that would wait for ranks that do not come.
     fmt::print(stderr, "canzona: rank {}: {}\n", rank_, error.what());

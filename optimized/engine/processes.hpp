@@ -30,7 +30,7 @@ class Processes {
   /// Runs body(rank) for this process's rank of the mesh, which has as many ranks as there are processes. A rank that
   /// throws, or waits for another beyond the deadline, says so on standard error, with where others stand, and ends the
   /// job with `exit_code`.
-  void run(const Mesh& mesh, int exit_code, const RankBody& body);
+  void run(const Mesh& mesh, int exit_code, const ChosenBackend& backend, const RankBody& body);
 
  private:
   double deadline_seconds_;

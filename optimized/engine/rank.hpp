@@ -6,23 +6,23 @@
 #include <utility>
 #include <vector>
 
-#include "optimized/device/device.hpp"
+#include "optimized/engine/backend.hpp"
 #include "optimized/engine/board.hpp"
-#include "optimized/host/host_communicator.hpp"
 #include "reference/mesh/mesh.hpp"
 
 namespace canzona::optimized {
 
 class Rank {
  public:
-  Rank(int own_index, Coordinate coordinate, Device& own_device, HostCommunicator& of_all, Communicator& of_dp,
+  /// Groups talk over the platform's communicators, or over the host's where it has none.
+  Rank(int own_index, Coordinate coordinate, Platform& platform, HostCommunicator& of_all, Communicator& of_dp,
        Communicator& of_tp, Board& shared_board)
       : index(own_index),
         at(coordinate),
-        device(own_device),
+        device(*platform.device),
         world(of_all),
-        dp(of_dp),
-        tp(of_tp),
+        dp(platform.dp ? *platform.dp : of_dp),
+        tp(platform.tp ? *platform.tp : of_tp),
         board(shared_board) {}
 
   const int index;

@@ -7,7 +7,6 @@
 #include <numeric>
 #include <thread>
 
-#include "optimized/host/host_device.hpp"
 #include "optimized/host/thread_communicator.hpp"
 #include "reference/core/error.hpp"
 
@@ -17,7 +16,7 @@ namespace {
 /// The groups of a mesh, each with its ranks.
 class Groups {
  public:
-  Groups(const Mesh& mesh, const std::atomic<bool>& aborted) {
+  Groups(const Mesh& mesh, const std::atomic<bool>& aborted) : aborted_(aborted) {
     std::vector<int> all(static_cast<std::size_t>(mesh.ranks()));
     std::iota(all.begin(), all.end(), 0);
     world_.emplace_back(std::move(all), aborted);
@@ -38,6 +37,13 @@ class Groups {
             communicator(tp_[static_cast<std::size_t>(at.dp)], at.tp)};
   }
 
+  /// Over all ranks.
+  Watch watch_of(int rank, Board& board, double deadline) const {
+    Watch watch = make_watch(board, rank, world_.front().ranks, deadline);
+    watch.is_over = [&aborted = aborted_] { return aborted.load(); };
+    return watch;
+  }
+
  private:
   struct Group {
     Group(std::vector<int> members, const std::atomic<bool>& aborted)
@@ -45,6 +51,7 @@ class Groups {
     std::vector<int> ranks;
     ThreadGroup threads;
   };
+  const std::atomic<bool>& aborted_;
   std::deque<Group> world_;
   std::deque<Group> dp_;  // by TP rank
   std::deque<Group> tp_;  // by DP rank
@@ -52,14 +59,14 @@ class Groups {
 
 /// What a rank works with; all ranks' parts live until every rank has ended.
 struct Parts {
-  std::unique_ptr<Device> device;
   Groups::Own communicators;
+  Platform platform;
   std::unique_ptr<Rank> rank;
 };
 
 }  // namespace
 
-void run_on_threads(const Mesh& mesh, double deadline_seconds, const RankBody& body) {
+void run_on_threads(const Mesh& mesh, double deadline_seconds, const ChosenBackend& backend, const RankBody& body) {
   const auto ranks = static_cast<std::size_t>(mesh.ranks());
   std::atomic<bool> aborted = false;
   std::vector<Board::Place> places(ranks);
@@ -77,9 +84,11 @@ void run_on_threads(const Mesh& mesh, double deadline_seconds, const RankBody& b
         board.hear(index);
         Parts& own = parts[static_cast<std::size_t>(index)];
         const Coordinate at = mesh.coordinate(index);
-        own.device = make_host_device();
         own.communicators = groups.of(index, at, board, deadline_seconds);
-        own.rank = std::make_unique<Rank>(index, at, *own.device, *own.communicators.world, *own.communicators.dp,
+        own.platform = backend.backend->make({mesh, index, index, mesh.ranks(), false, *own.communicators.world,
+                                              groups.watch_of(index, board, deadline_seconds)},
+                                             backend.options);
+        own.rank = std::make_unique<Rank>(index, at, own.platform, *own.communicators.world, *own.communicators.dp,
                                           *own.communicators.tp, board);
         body(*own.rank);
       } catch (const std::exception& error) {

@@ -1,9 +1,9 @@
 #include "optimized/host/host_communicator.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <type_traits>
 
+#include "optimized/device/bf16.hpp"
 #include "reference/core/error.hpp"
 #include "reference/plan/traffic.hpp"
 
@@ -25,12 +25,6 @@ std::int64_t bytes_to_others(const Transfer& transfer, int own) {
   }
   return bytes;
 }
-
-/// bf16 is the upper half of an fp32.
-std::uint16_t to_bf16(float value) {
-  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(round_to(DType::bf16, value)) >> 16);
-}
-float from_bf16(std::uint16_t value) { return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16); }
 
 class Exchange final : public Collective {
  public:

@@ -58,17 +58,6 @@ class ImmediateStream final : public Stream {
 
 }  // namespace
 
-void Failure::keep(std::exception_ptr failure) {
-  const std::lock_guard lock(mutex_);
-  if (!first_) first_ = std::move(failure);
-  happened_ = true;
-}
-
-void Failure::rethrow() const {
-  const std::lock_guard lock(mutex_);
-  if (first_) std::rethrow_exception(first_);
-}
-
 HostStream::HostStream(ThreadTeam& team, Failure& failure)
     : team_(team), failure_(failure), worker_([this] { work(); }) {}
 

@@ -1,16 +1,15 @@
 // Streams on worker threads of the host.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "optimized/device/failure.hpp"
 #include "optimized/device/stream.hpp"
 #include "optimized/host/thread_team.hpp"
 
@@ -34,21 +33,6 @@ class HostEvent final : public Event {
   std::int64_t recorded_ = 0;
   std::int64_t done_ = 0;
   double seconds_ = 0;
-};
-
-/// The first failure of a device. It stays, as CUDA's do: after it, whatever any stream is given is dropped, so that
-/// nothing is done to memory that a failed step left halfway.
-class Failure {
- public:
-  void keep(std::exception_ptr failure);
-  bool has_happened() const { return happened_; }
-  /// Rethrows it, if there is one.
-  void rethrow() const;
-
- private:
-  mutable std::mutex mutex_;
-  std::exception_ptr first_;
-  std::atomic<bool> happened_ = false;
 };
 
 /// One worker thread. Of a device that has failed, records are still passed, so that nobody waits for ever.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "optimized/device/launch.hpp"
 #include "optimized/optimizers/refresh.hpp"

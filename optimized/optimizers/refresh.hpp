@@ -9,6 +9,16 @@
 
 namespace canzona::optimized {
 
+/// *total ← *total + *flag, which begins again.
+struct CountFlag {
+  std::int32_t* flag;
+  std::int64_t* total;
+  CANZONA_KERNEL void operator()(std::int64_t /*one*/) {
+    *total += *flag;
+    *flag = 0;
+  }
+};
+
 /// Counts the matrices whose refresh failed on one side or more: a flag that sides set, a total, and its copy on the
 /// host.
 class FailedRefreshes {
@@ -23,7 +33,7 @@ class FailedRefreshes {
   DevicePointer<std::int32_t> flag() const { return flag_.as<std::int32_t>(); }
 
   /// All sides of a matrix have been refreshed.
-  void end_matrix(Stream& stream) { launch(stream, 1, Count{flag().raw(), total_.as<std::int64_t>().raw()}); }
+  void end_matrix(Stream& stream) { launch(stream, 1, CountFlag{flag().raw(), total_.as<std::int64_t>().raw()}); }
 
   /// All matrices have. The host knows how many failed when the stream is idle.
   void end_refresh(Stream& stream) {
@@ -33,15 +43,6 @@ class FailedRefreshes {
   std::int64_t known() const { return *known_.as<std::int64_t>().raw(); }
 
  private:
-  struct Count {
-    std::int32_t* flag;
-    std::int64_t* total;
-    CANZONA_KERNEL void operator()(std::int64_t /*one*/) {
-      *total += *flag;
-      *flag = 0;
-    }
-  };
-
   Device& device_;
   Buffer flag_;
   Buffer total_;

@@ -8,6 +8,7 @@
 #include "reference/core/error.hpp"
 #include "reference/executor/dense.hpp"
 #include "reference/model/shard.hpp"
+#include "tests/backend.hpp"
 #include "tests/support.hpp"
 
 namespace canzona::optimized {
@@ -32,7 +33,7 @@ Workload workload_of(Mesh mesh, const std::string& strategy, const std::string& 
 std::vector<std::vector<float>> trained(const Workload& workload, const EngineSettings& settings,
                                         const reference::Objective<float>& objective = recurring()) {
   std::vector<std::vector<float>> weights(static_cast<std::size_t>(workload.mesh.ranks()));
-  run_on_threads(workload.mesh, 60, [&](Rank& rank) {
+  run_on_threads(workload.mesh, 60, testing_support::backend(), [&](Rank& rank) {
     auto& engine = rank.make<Engine>(workload, rank, objective, settings);
     for (int iteration = 0; iteration < kIterations; ++iteration) engine.iterate();
     engine.finish();
@@ -113,7 +114,7 @@ TEST(Engine, CountsWhatItSendsAndUpdates) {
     const Traffic closed_form =
         traffic_of(workload.plan, workload.model, workload.buffer, {DType::fp32, DType::fp32, DType::fp32});
     std::atomic<std::int64_t> matrix_steps = 0;
-    run_on_threads(workload.mesh, 60, [&](Rank& own) {
+    run_on_threads(workload.mesh, 60, testing_support::backend(), [&](Rank& own) {
       auto& engine = own.make<Engine>(workload, own, recurring(), EngineSettings{});
       const int rank = own.index;
       engine.iterate();
@@ -136,7 +137,7 @@ TEST(Engine, CountsWhatItSendsAndUpdates) {
 TEST(Engine, TakesNoMemoryInsideAnIteration) {
   for (const EngineOptimizer& optimizer : EngineOptimizers::instance().all()) {
     const Workload workload = workload_of({2, 2}, "canzona", optimizer.name);
-    run_on_threads(workload.mesh, 60, [&](Rank& rank) {
+    run_on_threads(workload.mesh, 60, testing_support::backend(), [&](Rank& rank) {
       auto& engine = rank.make<Engine>(workload, rank, recurring(), EngineSettings{.gradient = DType::bf16});
       const std::int64_t before = rank.device.allocations();
       for (int iteration = 0; iteration < kIterations; ++iteration) engine.iterate();
@@ -158,7 +159,7 @@ TEST(Engine, ANonFiniteGradientSkipsTheStepOnAllRanks) {
 TEST(Engine, ARankThatThrowsEndsAllAndIsNamed) {
   const Workload workload = workload_of({2, 2}, "canzona", "muon");
   try {
-    run_on_threads(workload.mesh, 60, [&](Rank& rank) {
+    run_on_threads(workload.mesh, 60, testing_support::backend(), [&](Rank& rank) {
       auto& engine = rank.make<Engine>(workload, rank, recurring(), EngineSettings{});
       engine.iterate();
       if (rank.index == 2) throw Error("broken on purpose");
@@ -174,7 +175,7 @@ TEST(Engine, ARankThatThrowsEndsAllAndIsNamed) {
 TEST(Engine, ARankThatStallsIsNamedWithItsStepWithinTheDeadline) {
   const Workload workload = workload_of({2, 1}, "canzona", "muon");
   try {
-    run_on_threads(workload.mesh, 0.5, [&](Rank& rank) {
+    run_on_threads(workload.mesh, 0.5, testing_support::backend(), [&](Rank& rank) {
       auto& engine = rank.make<Engine>(workload, rank, recurring(), EngineSettings{});
       engine.iterate();
       engine.finish();

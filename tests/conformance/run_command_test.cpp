@@ -129,6 +129,7 @@ TEST_F(RunCommand, RefusesWhatIsNotAllowed) {
   expect_refused({"run", "--ranks", "0"}, {"--ranks", "'0'"});
   expect_refused({"run", "--ranks", "4", "--dp", "3"}, {"the mesh", "dp 3 × tp 1 = 3 ranks", "4"});
   expect_refused({"run", "--ranks", "2", "--backend", "tpu"}, {"--backend", "'tpu'", "host"});
+  expect_refused({"run", "--ranks", "2", "--backend-option", "uneven=padded"}, {"backend host", "uneven"});
   expect_refused({"run", "--ranks", "2", "--steps", "0"}, {"--steps", "'0'"});
   expect_refused({"run", "--ranks", "2", "--overlap", "maybe"}, {"--overlap", "'maybe'", "on, off"});
   expect_refused({"run", "--ranks", "2", "--deadline", "-1"}, {"--deadline", "'-1'"});

@@ -155,7 +155,7 @@ TEST(ThreadCommunicator, ARankThatDoesNotComeIsNamedAfterTheDeadline) {
   const auto describe = [](const std::vector<int>& missing) {
     return "rank " + std::to_string(missing.front()) + " at Update(3)";
   };
-  ThreadCommunicator communicator(group, 0, {0.2, [&] { ++alive; }, describe});
+  ThreadCommunicator communicator(group, 0, {.deadline_seconds = 0.2, .alive = [&] { ++alive; }, .describe = describe});
   const auto device = make_host_device();
   const auto stream = device->make_stream();
   std::int64_t integer = 1;

@@ -1,0 +1,58 @@
+// GPUs as a backend: NCCL between them, one communicator split into the groups of the mesh.
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "optimized/cuda/nccl_communicator.hpp"
+#include "optimized/engine/backend.hpp"
+#include "reference/core/error.hpp"
+
+namespace canzona::optimized {
+namespace {
+
+#if defined(CANZONA_EMULATED_GPU)
+constexpr const char* kKind = kEmulated;
+#else
+constexpr const char* kKind = "measured";
+#endif
+
+/// Ranks on one machine take its GPUs in turn. NCCL refuses two ranks of one GPU unless it takes them for ranks of two
+/// machines: good for tests.
+int gpu_of(const Seat& seat) {
+  const int gpus = count_gpus();
+  if (seat.ranks_on_machine > gpus) {
+    if (!seat.is_process) {
+      throw InputError("", "--ranks", std::to_string(seat.ranks_on_machine),
+                       "up to " + std::to_string(gpus) + ", the GPUs here; as processes, several may share one");
+    }
+    setenv("NCCL_HOSTID", ("rank " + std::to_string(seat.rank)).c_str(), 0);
+  }
+  return seat.rank_on_machine % gpus;
+}
+
+Platform make(const Seat& seat, const Options& options) {
+  Platform platform;
+  auto device = std::make_unique<CudaDevice>(gpu_of(seat), seat.watch);
+  auto world = std::make_unique<NcclCommunicator>(seat.world, *device, parse_uneven_way(options.text("uneven")));
+  const Coordinate at = seat.mesh.coordinate(seat.rank);
+  platform.dp = world->split(at.tp);
+  platform.tp = world->split(at.dp);
+  platform.world = std::move(world);
+  platform.device = std::move(device);
+  return platform;
+}
+
+const BackendRegistration registration{Backend{
+    .name = "cuda",
+    .order = 1,
+    .description = "a GPU a rank: cuBLAS, cuSOLVER and own kernels, NCCL between ranks",
+    .citation = "docs.nvidia.com/cuda; docs.nvidia.com/deeplearning/nccl",
+    .kind = kKind,
+    .options = {{"uneven", WordOption{uneven_ways()}, "per-owner", "",
+                 "how reduce-scatters and all-gathers of uneven shares are made of NCCL's even ones"}},
+    .require = [] { count_gpus(); },
+    .make = make,
+}};
+
+}  // namespace
+}  // namespace canzona::optimized

@@ -1,0 +1,69 @@
+#include "optimized/cuda/cuda_device.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "optimized/cuda/check.hpp"
+#include "reference/core/error.hpp"
+
+namespace canzona::optimized {
+namespace {
+
+cudaStream_t first_stream_of(int index) {
+  check(cudaSetDevice(index));
+  return make_cuda_stream();
+}
+
+}  // namespace
+
+int count_gpus() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess && count > 0) return count;
+  const char* reason = status == cudaSuccess ? "there is none" : cudaGetErrorString(status);
+  throw InputError(fmt::format("backend cuda needs an NVIDIA GPU and its driver: {}", reason));
+}
+
+CudaDevice::CudaDevice(int index, Watch watch) : own_stream_(first_stream_of(index)), watchdog_(std::move(watch)) {}
+
+CudaDevice::~CudaDevice() { cudaStreamDestroy(own_stream_); }
+
+std::unique_ptr<Stream> CudaDevice::make_stream() {
+  Buffer partials = make_buffer(sizeof(double) * GpuQueue::kPartials);
+  return std::make_unique<CudaStream>(make_cuda_stream(), std::move(partials), failure_, watchdog_);
+}
+
+std::unique_ptr<Event> CudaDevice::make_event() { return std::make_unique<CudaEvent>(clock_, watchdog_); }
+
+void CudaDevice::copy(Stream& stream, const void* from, void* to, std::size_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream)));
+}
+
+void CudaDevice::copy(Stream& stream, DevicePointer<const float> from, std::int64_t from_pitch, DevicePointer<float> to,
+                      std::int64_t to_pitch, std::int64_t width, std::int64_t rows) {
+  const auto bytes = [](std::int64_t elements) { return static_cast<std::size_t>(elements) * sizeof(float); };
+  check(cudaMemcpy2DAsync(to.raw(), bytes(to_pitch), from.raw(), bytes(from_pitch), bytes(width),
+                          static_cast<std::size_t>(rows), cudaMemcpyDeviceToDevice, native(stream)));
+}
+
+Buffer CudaDevice::make_buffer(std::size_t bytes) {
+  void* address = nullptr;
+  const std::size_t size = std::max<std::size_t>(bytes, 1);
+  check(cudaMalloc(&address, size));
+  Buffer buffer(address, bytes, [](void* old) { cudaFree(old); });
+  check(cudaMemsetAsync(address, 0, size, own_stream_));
+  check(cudaStreamSynchronize(own_stream_));
+  return buffer;
+}
+
+Buffer CudaDevice::make_host_buffer(std::size_t bytes) {
+  void* address = nullptr;
+  const std::size_t size = std::max<std::size_t>(bytes, 1);
+  check(cudaMallocHost(&address, size));
+  std::memset(address, 0, size);
+  return {address, bytes, [](void* old) { cudaFreeHost(old); }};
+}
+
+}  // namespace canzona::optimized

@@ -1,0 +1,41 @@
+// A GPU as a device.
+#pragma once
+
+#include <memory>
+
+#include "optimized/cuda/cuda_linear_algebra.hpp"
+#include "optimized/cuda/cuda_stream.hpp"
+#include "optimized/device/device.hpp"
+
+namespace canzona::optimized {
+
+/// Throws InputError, in one line, where there is no driver or no GPU.
+int count_gpus();
+
+/// Used by one thread; that thread's GPU becomes this one.
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(int index, Watch watch);
+  ~CudaDevice() override;
+
+  std::unique_ptr<Stream> make_stream() override;
+  std::unique_ptr<Event> make_event() override;
+  LinearAlgebra& linear_algebra() override { return linear_algebra_; }
+  void copy(Stream& stream, const void* from, void* to, std::size_t bytes) override;
+  void copy(Stream& stream, DevicePointer<const float> from, std::int64_t from_pitch, DevicePointer<float> to,
+            std::int64_t to_pitch, std::int64_t width, std::int64_t rows) override;
+
+  Watchdog& watchdog() { return watchdog_; }
+
+ private:
+  Buffer make_buffer(std::size_t bytes) override;
+  Buffer make_host_buffer(std::size_t bytes) override;
+
+  cudaStream_t own_stream_;  ///< for zeroing memory and telling the time
+  CudaClock clock_{own_stream_};
+  Failure failure_;
+  Watchdog watchdog_;
+  CudaLinearAlgebra linear_algebra_{*this};
+};
+
+}  // namespace canzona::optimized

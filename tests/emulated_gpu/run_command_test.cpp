@@ -1,0 +1,85 @@
+// canzona run on the CUDA backend and the emulated GPU: every optimizer under every strategy, checked against one
+// device with the bounds of a real run, for meshes of 1 to 8 ranks and the three ways of uneven collectives.
+#include "tests/conformance/command.hpp"
+
+#include "reference/optimizers/optimizer.hpp"
+#include "tests/backend.hpp"
+
+namespace canzona::harness {
+namespace {
+
+struct Case {
+  std::string optimizer;
+  std::string way;
+};
+
+class RunsOnCuda : public ::testing::TestWithParam<Case> {};
+
+TEST_P(RunsOnCuda, EqualToOneDeviceWithinTheBound) {
+  for (const auto& [ranks, tp] : std::vector<std::pair<int, int>>{{1, 1}, {2, 1}, {3, 1}, {4, 2}, {8, 2}, {8, 8}}) {
+    testing_support::backend();
+    std::vector<std::string> line{"run",
+                                  "--backend",
+                                  "cuda",
+                                  "--backend-option",
+                                  "uneven=" + GetParam().way,
+                                  "--steps",
+                                  "2",
+                                  "--warmup",
+                                  "0",
+                                  "--check",
+                                  "--json",
+                                  "-",
+                                  "--bucket-size",
+                                  "32768",
+                                  "--ranks",
+                                  std::to_string(ranks),
+                                  "--tp",
+                                  std::to_string(tp),
+                                  "--optimizer",
+                                  GetParam().optimizer};
+    for (const auto& [name, value] : reference::Optimizers::instance().find(GetParam().optimizer).verification)
+      line.insert(line.end(), {"--optimizer-option", name + '=' + value});
+    const Outcome outcome = canzona(line);
+    ASSERT_EQ(outcome.code, 0) << outcome.err << outcome.out;
+    const json record = json::parse(outcome.out);
+    EXPECT_EQ(record["backend"], "cuda");
+    EXPECT_EQ(record["results"].size(), 5u);
+    for (const json& result : record["results"]) {
+      EXPECT_EQ(result["kind"], "emulated");
+      EXPECT_FALSE(result.contains("seconds"));
+      EXPECT_FALSE(result.contains("phases"));
+      EXPECT_TRUE(result["check"]["passed"]);
+      EXPECT_GT(result["check"]["compared"], 0);
+    }
+    EXPECT_TRUE(emulated_gpu::complaints().empty()) << emulated_gpu::complaints().front();
+  }
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const auto& optimizer : reference::Optimizers::instance().all()) {
+    for (const char* way : {"per-owner", "padded", "pairwise"}) all.push_back({optimizer.name, way});
+  }
+  return all;
+}
+// Optimizers register themselves: they are there when tests are listed, not when this file is initialized.
+INSTANTIATE_TEST_SUITE_P(EveryWay, RunsOnCuda, ::testing::ValuesIn(cases()), [](const auto& own) {
+  std::string name = own.param.optimizer + "_" + own.param.way;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+TEST(EmulatedRun, TellsNoTime) {
+  testing_support::backend();
+  expect_refused({"run", "--backend", "cuda", "--ranks", "2", "--strategy", "canzona", "--trace", "trace.json"},
+                 {"emulated device tells no time"});
+  EXPECT_FALSE(std::filesystem::exists("trace.json"));
+  testing_support::backend();
+  const Outcome outcome = canzona({"run", "--backend", "cuda", "--ranks", "2", "--steps", "1", "--warmup", "0"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out.find(" ms"), std::string::npos) << outcome.out;
+}
+
+}  // namespace
+}  // namespace canzona::harness
