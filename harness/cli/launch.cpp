@@ -97,7 +97,7 @@ int launch_processes(const LaunchArguments& arguments, const std::function<Launc
     deadline = deadline_of(arguments);
     backend.emplace(backend_of(arguments));
   });
-  optimized::Processes processes(deadline.value_or(60));
+  optimized::Processes processes(deadline.value_or(60), kRankFailed);
   if (backend) {
     attempt([&] {
       own = prepare(processes.size(), processes.rank() == 0);
@@ -111,7 +111,7 @@ int launch_processes(const LaunchArguments& arguments, const std::function<Launc
     return kBadInput;
   }
   if (processes.rank() == 0) advise();
-  processes.run(own->mesh, kRankFailed, *backend, body);
+  processes.run(own->mesh, *backend, body);
   return processes.rank() == 0 ? finish() : kSuccess;
 }
 

@@ -4,10 +4,16 @@
 #include <fmt/ranges.h>
 #include <mpi.h>
 
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <numeric>
 #include <optional>
+#include <thread>
+#include <utility>
 
 #include "optimized/host/mpi_communicator.hpp"
 #include "reference/core/error.hpp"
@@ -60,6 +66,37 @@ class SharedPlaces {
   std::vector<Board::Place*> by_rank_;  // null on other machines
 };
 
+/// While one lives, all processes have to come through what MPI does for all of them at once and without a deadline; if
+/// not, this process says so and ends, and the job with it.
+class Start {
+ public:
+  Start(double deadline_seconds, int exit_code)
+      : watcher_([this, seconds = std::max(deadline_seconds, kLeastSeconds), exit_code] {
+          std::unique_lock lock(mutex_);
+          if (done_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return is_done_; })) return;
+          fmt::print(stderr, "canzona: waited {} s for another process to start\n", seconds);
+          std::fflush(stderr);
+          std::_Exit(exit_code);
+        }) {}
+  Start(const Start&) = delete;
+  Start& operator=(const Start&) = delete;
+  ~Start() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_done_ = true;
+    }
+    done_.notify_all();
+    watcher_.join();
+  }
+
+ private:
+  static constexpr double kLeastSeconds = 30;  // a start may be slow without harm
+  std::mutex mutex_;
+  std::condition_variable done_;
+  bool is_done_ = false;
+  std::thread watcher_;  // last: it uses what stands above
+};
+
 MPI_Comm group_of(int color, int rank) {
   MPI_Comm group = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, color, rank, &group);
@@ -75,7 +112,9 @@ bool is_one_of_several_processes() {
   return false;
 }
 
-Processes::Processes(double deadline_seconds) : deadline_seconds_(deadline_seconds) {
+Processes::Processes(double deadline_seconds, int exit_code)
+    : deadline_seconds_(deadline_seconds), exit_code_(exit_code) {
+  const Start start(deadline_seconds, exit_code);
   int provided = MPI_THREAD_SINGLE;
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
   if (provided < MPI_THREAD_MULTIPLE) throw Error("this MPI cannot be called from several threads at once");
@@ -93,7 +132,8 @@ Processes::~Processes() {
   MPI_Finalize();
 }
 
-void Processes::run(const Mesh& mesh, int exit_code, const ChosenBackend& backend, const RankBody& body) {
+void Processes::run(const Mesh& mesh, const ChosenBackend& backend, const RankBody& body) {
+  std::optional<Start> start(std::in_place, deadline_seconds_, exit_code_);
   const Coordinate at = mesh.coordinate(rank_);
   SharedPlaces places(size_);
   Board board(places.by_rank());
@@ -104,6 +144,7 @@ void Processes::run(const Mesh& mesh, int exit_code, const ChosenBackend& backen
   MpiCommunicator world(group_of(0, rank_), watch(all));
   MpiCommunicator dp(group_of(at.tp, rank_), watch(mesh.dp_group(rank_)));
   MpiCommunicator tp(group_of(at.dp, rank_), watch(mesh.tp_group(rank_)));
+  start.reset();
   Platform platform;
   std::optional<Rank> rank;
   try {
@@ -116,8 +157,8 @@ void Processes::run(const Mesh& mesh, int exit_code, const ChosenBackend& backen
     // Nothing is taken down: that would wait for ranks that do not come.
     fmt::print(stderr, "canzona: rank {}: {}\n", rank_, error.what());
     std::fflush(stderr);
-    MPI_Abort(MPI_COMM_WORLD, exit_code);
-    std::_Exit(exit_code);
+    MPI_Abort(MPI_COMM_WORLD, exit_code_);
+    std::_Exit(exit_code_);
   }
 }
 

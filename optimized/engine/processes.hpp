@@ -14,9 +14,9 @@ bool is_one_of_several_processes();
 /// This process among those of its job. One at a time; MPI is left when it goes.
 class Processes {
  public:
-  /// Whoever waits for another process beyond the deadline gives up. Throws Error where MPI cannot be called from
-  /// several threads.
-  explicit Processes(double deadline_seconds);
+  /// Whoever waits for another process beyond the deadline gives up; before ranks run, where MPI itself waits, beyond
+  /// half a minute at least, and ends with `exit_code`. Throws Error where MPI cannot be called from several threads.
+  Processes(double deadline_seconds, int exit_code);
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
   ~Processes();
@@ -29,11 +29,12 @@ class Processes {
 
   /// Runs body(rank) for this process's rank of the mesh, which has as many ranks as there are processes. A rank that
   /// throws, or waits for another beyond the deadline, says so on standard error, with where others stand, and ends the
-  /// job with `exit_code`.
-  void run(const Mesh& mesh, int exit_code, const ChosenBackend& backend, const RankBody& body);
+  /// job with the exit code.
+  void run(const Mesh& mesh, const ChosenBackend& backend, const RankBody& body);
 
  private:
   double deadline_seconds_;
+  int exit_code_;
   int rank_ = 0;
   int size_ = 1;
   std::unique_ptr<HostCommunicator> start_;  // for what has to be agreed before there is a mesh

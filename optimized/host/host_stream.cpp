@@ -1,5 +1,7 @@
 #include "optimized/host/host_stream.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -146,6 +148,7 @@ std::vector<HostStream::Task> HostStream::take() {
 }
 
 void HostStream::work() {
+  pthread_setname_np(pthread_self(), "canzona-stream");  // for debuggers, top and tests
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return closing_ || !tasks_.empty(); });

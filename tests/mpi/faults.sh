@@ -8,8 +8,12 @@ canzona=$1
 start() {
   mpirun -np 4 "$canzona" run --tp 2 --strategy canzona --steps 900001 --deadline 3 --json "$folder/run.json" >"$folder/out" 2>&1 &
   job=$!
-  for _ in $(seq 100); do
-    [ "$(ranks_of 900001 | wc -l)" -lt 4 ] || break
+  for _ in $(seq 600); do
+    working=0
+    for process in $(ranks_of 900001); do
+      if grep -qs '^canzona-stream' "/proc/$process/task/"*/comm; then working=$((working + 1)); fi
+    done
+    [ "$working" -lt 4 ] || break
     sleep 0.1
   done
   sleep 1
