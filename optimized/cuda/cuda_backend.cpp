@@ -33,12 +33,13 @@ int gpu_of(const Seat& seat) {
 Platform make(const Seat& seat, const Options& options) {
   Platform platform;
   auto device = std::make_unique<CudaDevice>(gpu_of(seat), seat.watch);
-  auto world = std::make_unique<NcclCommunicator>(seat.world, *device, parse_uneven_way(options.text("uneven")));
+  CudaDevice& own = *device;
+  platform.device = std::move(device);
+  auto world = std::make_unique<NcclCommunicator>(seat.world, own, parse_uneven_way(options.text("uneven")));
   const Coordinate at = seat.mesh.coordinate(seat.rank);
   platform.dp = world->split(at.tp);
   platform.tp = world->split(at.dp);
   platform.world = std::move(world);
-  platform.device = std::move(device);
   return platform;
 }
 

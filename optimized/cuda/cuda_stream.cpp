@@ -10,7 +10,10 @@ namespace {
 
 /// Whether what a query asked for has come to pass.
 bool is_passed(cudaError_t status) {
-  if (status == cudaErrorNotReady) return false;
+  if (status == cudaErrorNotReady) {
+    cudaGetLastError();  // it is no error, and the next launch must not take it for its own
+    return false;
+  }
   check(status);
   return true;
 }

@@ -62,7 +62,9 @@ constexpr std::int64_t kChunk = 32768;
 
 /// Into how many chunks the rows of a reduction are cut: a function of the shape alone, as is the order of its sums.
 inline std::int64_t chunks_of(std::int64_t rows, std::int64_t cols) {
-  const std::int64_t most = std::max<std::int64_t>(GpuQueue::kPartials / std::max<std::int64_t>(rows, 1), 1);
+  constexpr std::int64_t kLargestGrid = 65535;  // CUDA's, in y
+  const std::int64_t most =
+      std::clamp<std::int64_t>(GpuQueue::kPartials / std::max<std::int64_t>(rows, 1), 1, kLargestGrid);
   return std::clamp<std::int64_t>(cols / kChunk, 1, most);
 }
 
