@@ -79,8 +79,10 @@ void NcclCommunicator::ask() {
   if (is_aborted_) return;
   ncclResult_t status = ncclSuccess;
   check(ncclCommGetAsyncError(own_, &status));
-  if (status != ncclSuccess && status != ncclInProgress)
-    throw Error(std::string("NCCL: ") + ncclGetErrorString(status) + ": " + ncclGetLastError(own_));
+  if (status == ncclSuccess || status == ncclInProgress) return;
+  const std::string text = std::string("NCCL: ") + ncclGetErrorString(status) + ": " + ncclGetLastError(own_);
+  if (status == ncclRemoteError) throw GaveUpAfterOthers(text);
+  throw Error(text);
 }
 
 void NcclCommunicator::abort() {

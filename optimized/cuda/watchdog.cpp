@@ -42,7 +42,7 @@ void Watchdog::wait(const std::function<bool()>& is_done) {
 void Watchdog::look_around(double waited) const {
   watch_.alive();
   for (const Suspect& suspect : suspects_) suspect.ask();
-  if (watch_.is_over()) throw Error("another rank has given up");
+  if (watch_.is_over()) throw GaveUpAfterOthers("another rank has given up");
   if (waited > watch_.deadline_seconds)
     throw Error(fmt::format("waited {} s for {}", watch_.deadline_seconds, watch_.describe({})));
 }

@@ -5,7 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "reference/core/error.hpp"
+
 namespace canzona::optimized {
+
+/// A rank gives up because another has: what that one says counts.
+class GaveUpAfterOthers : public Error {
+ public:
+  using Error::Error;
+};
 
 struct Watch {
   double deadline_seconds = 60;

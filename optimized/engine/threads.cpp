@@ -75,7 +75,7 @@ void run_on_threads(const Mesh& mesh, double deadline_seconds, const ChosenBacke
   Board board(addresses);
   Groups groups(mesh, aborted);
   std::mutex mutex;
-  std::string failure;
+  std::string failure, consequence;
   std::vector<Parts> parts(ranks);
   std::vector<std::thread> threads;
   for (int index = 0; index < mesh.ranks(); ++index) {
@@ -93,7 +93,8 @@ void run_on_threads(const Mesh& mesh, double deadline_seconds, const ChosenBacke
         body(*own.rank);
       } catch (const std::exception& error) {
         const std::lock_guard lock(mutex);
-        if (failure.empty()) failure = fmt::format("rank {}: {}", index, error.what());
+        std::string& first = dynamic_cast<const GaveUpAfterOthers*>(&error) == nullptr ? failure : consequence;
+        if (first.empty()) first = fmt::format("rank {}: {}", index, error.what());
         aborted = true;
       }
       // Whatever others still read or send has to be done before anything goes.
@@ -101,7 +102,7 @@ void run_on_threads(const Mesh& mesh, double deadline_seconds, const ChosenBacke
     });
   }
   for (std::thread& thread : threads) thread.join();
-  if (!failure.empty()) throw Error(failure);
+  if (!failure.empty() || !consequence.empty()) throw Error(failure.empty() ? consequence : failure);
 }
 
 }  // namespace canzona::optimized

@@ -25,7 +25,7 @@ void ThreadGroup::meet(int member, const Watch& watch) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(watch.deadline_seconds);
   while (!met_.wait_for(lock, kGlance, all_here)) {
     watch.alive();
-    if (aborted_ || broken_) throw Error("another rank gave up");
+    if (aborted_ || broken_) throw GaveUpAfterOthers("another rank gave up");
     if (std::chrono::steady_clock::now() < end) continue;
     broken_ = true;
     std::vector<int> missing;
@@ -34,7 +34,7 @@ void ThreadGroup::meet(int member, const Watch& watch) {
     }
     throw Error(fmt::format("waited {} s for {}", watch.deadline_seconds, watch.describe(missing)));
   }
-  if (broken_) throw Error("another rank gave up");
+  if (broken_) throw GaveUpAfterOthers("another rank gave up");
 }
 
 void ThreadCommunicator::exchange(const Transfer& transfer) {
