@@ -1,5 +1,6 @@
 // The CUDA backend on the emulated GPU: streams, memory and kernels behind the device's interfaces, products and
-// factorizations against Eigen.
+// factorizations against Eigen. Bounds are those of device/linear_algebra_test.cpp: k·ε·Σ|aᵢbᵢ| of a sum of k products,
+// and LAPACK's own test threshold of 50·n·ε for factorizations.
 #include <gtest/gtest.h>
 
 #include <Eigen/Dense>
