@@ -49,17 +49,26 @@ struct Momentum {
   }
 };
 
-/// X ← X/(‖X‖ + eps) or X/max(‖X‖, eps), for each matrix of a stack; zero stays zero.
-struct Normalize {
-  const double* squares;  // by matrix
+/// By matrix of a stack: ‖X‖² becomes 1/(‖X‖ + eps) or 1/max(‖X‖, eps), in fp64; 0 where X is zero.
+struct InverseNorm {
   double eps;
   bool adds;
+  double* values;
+
+  CANZONA_KERNEL void operator()(std::int64_t matrix) {
+    const double norm = std::sqrt(values[matrix]);
+    const double divisor = adds ? norm + eps : std::max(norm, eps);
+    values[matrix] = norm == 0 ? 0.0 : 1 / divisor;
+  }
+};
+
+/// X ← factor·X, for each matrix of a stack.
+struct MultiplyRows {
+  const double* factors;  // by matrix
   float* values;
 
   CANZONA_KERNEL void operator()(std::int64_t matrix, std::int64_t i) {
-    const double norm = std::sqrt(squares[matrix]);
-    const double divisor = adds ? norm + eps : std::max(norm, eps);
-    values[i] = norm == 0 ? 0.0f : static_cast<float>(static_cast<double>(values[i]) / divisor);
+    values[i] = static_cast<float>(factors[matrix] * static_cast<double>(values[i]));
   }
 };
 

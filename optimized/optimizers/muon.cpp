@@ -5,8 +5,8 @@
 namespace canzona::optimized {
 namespace {
 
-/// Slots of the workspace: X, ‖X‖², then those of Newton–Schulz.
-enum Slot : std::size_t { kX, kSquares, kNewtonSchulz };
+/// Slots of the workspace: X, ‖X‖² and then 1/‖X‖, those of Newton–Schulz.
+enum Slot : std::size_t { kX, kNorms, kNewtonSchulz };
 
 }  // namespace
 
@@ -26,7 +26,7 @@ Muon::Muon(const Preparation& own)
           reference::newton_schulz_coefficients(own.options.text("coefficients"), own.options.integer("ns_steps")),
           own.variant) {
   workspace_.reserve(kX, count_ * shape_.numel() * static_cast<std::int64_t>(sizeof(float)));
-  workspace_.reserve(kSquares, count_ * static_cast<std::int64_t>(sizeof(double)));
+  workspace_.reserve(kNorms, count_ * static_cast<std::int64_t>(sizeof(double)));
 }
 
 void Muon::step(Stream& stream, float factor, DevicePointer<const float> gradient, DevicePointer<float> update) {
@@ -35,12 +35,13 @@ void Muon::step(Stream& stream, float factor, DevicePointer<const float> gradien
 
 DevicePointer<float> Muon::orthogonalized(Stream& stream, float factor, DevicePointer<const float> gradient) {
   const DevicePointer<float> X = workspace_.slot<float>(kX);
-  const DevicePointer<double> squares = workspace_.slot<double>(kSquares);
+  const DevicePointer<double> norms = workspace_.slot<double>(kNorms);
   const std::int64_t numel = shape_.numel();
   launch(stream, count_ * numel,
          Momentum{mu_, weight_, factor, nesterov_, gradient.raw(), momentum_.as<float>().raw(), X.raw()});
-  launch_sums(stream, count_, numel, squares, Square{X.raw()});
-  launch_rows(stream, count_, numel, Normalize{squares.raw(), eps_, adds_eps_, X.raw()});
+  launch_sums(stream, count_, numel, norms, Square{X.raw()});
+  launch(stream, count_, InverseNorm{eps_, adds_eps_, norms.raw()});
+  launch_rows(stream, count_, numel, MultiplyRows{norms.raw(), X.raw()});
   newton_schulz_.run(stream, X);
   return X;
 }

@@ -63,11 +63,11 @@ void momentum(benchmark::State& state, int threads) {
 
 void normalize(benchmark::State& state, int threads) {
   Buffers own(threads);
-  const Buffer squares = own.device->allocate_elements<double>(128);
-  std::fill_n(squares.as<double>().raw(), 128, 1.0);
+  const Buffer norms = own.device->allocate_elements<double>(128);
+  std::fill_n(norms.as<double>().raw(), 128, 1.0);
   measure(state, own, 2 * kFloat, [&] {
-    launch_rows(*own.stream, 128, kElements / 128,
-                Normalize{squares.as<double>().raw(), 1e-30, false, own.a.as<float>().raw()});
+    launch(*own.stream, 128, InverseNorm{1e-30, false, norms.as<double>().raw()});
+    launch_rows(*own.stream, 128, kElements / 128, MultiplyRows{norms.as<double>().raw(), own.a.as<float>().raw()});
   });
 }
 
