@@ -280,8 +280,7 @@ class Probes {
       add_collective(CollectiveKind::all_reduce, ranks, bytes, group.all_reduce(rank_.device, data, all, DType::fp32));
       add_collective(CollectiveKind::reduce_scatter, ranks, bytes,
                      group.reduce_scatter(rank_.device, data, shares, DType::fp32));
-      add_collective(CollectiveKind::all_gather, ranks, bytes,
-                     group.all_gather(rank_.device, data, shares, DType::fp32));
+      add_collective(CollectiveKind::all_gather, ranks, bytes, group.all_gather(rank_.device, data, shares));
       add_collective(CollectiveKind::all_to_all, ranks, bytes, group.all_to_all(std::move(transfer)));
     }
   }

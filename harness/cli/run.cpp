@@ -28,6 +28,7 @@ struct RunArguments : CommonArguments {
   std::string steps = "10";
   std::string warmup = "1";
   std::string tokens = "64";
+  std::string precision = "fp32";
   std::string overlap = "on";
   std::string variant;
   std::string batch = "1";
@@ -59,7 +60,9 @@ RunRequest request_of(RunArguments arguments, int ranks) {
   }
   request.engine.overlap = arguments.overlap == "on";
   request.engine.tokens = positive("--tokens", arguments.tokens, kMost);
-  request.engine.gradient = request.points.front().gradient;
+  const DType arithmetic = parse_dtype(arguments.precision, "--precision");
+  if (arithmetic == DType::fp64) throw InputError("", "--precision", "'fp64'", "fp32, bf16, fp16");
+  request.engine.precision = reference::make_precision(arithmetic, request.points.front().gradient);
   request.engine.variant = arguments.variant;
   request.steps = positive("--steps", arguments.steps, kMost);
   request.warmup = parse_integer("--warmup", arguments.warmup, 0, kMost);
@@ -163,6 +166,11 @@ void add_run(CLI::App& app, Runner& chosen) {
   text("--steps", arguments->steps, "iterations that are measured, of every strategy", "N");
   text("--warmup", arguments->warmup, "turns of every strategy before the first that is measured", "N");
   text("--tokens", arguments->tokens, "rows of the activations in forward and backward, per data-parallel rank", "N");
+  text(
+      "--precision", arguments->precision,
+      "of the orthogonalization's products, of updates as they travel and of weights: fp32, bf16 or fp16 (masters stay "
+      "in fp32)",
+      "DTYPE");
   text("--overlap", arguments->overlap, "on, or off: each step is waited for before the next is begun", "on|off");
   text("--variant", arguments->variant, "how the optimizer's update is computed [its first variant]", "NAME");
   text("--batch", arguments->batch, "samples per data-parallel rank and iteration", "N");

@@ -102,7 +102,8 @@ ordered_json run_record(const RunRequest& request, const std::vector<StrategyRun
   json["mesh"] = {{"dp", workload.mesh.dp}, {"tp", workload.mesh.tp}, {"pp", workload.mesh.pp}};
   json["settings"] = {{"ranks_are", ranks_are},
                       {"tokens", request.engine.tokens},
-                      {"gradient_dtype", name_of(request.engine.gradient)},
+                      {"precision", name_of(request.engine.precision.arithmetic)},
+                      {"gradient_dtype", name_of(request.engine.precision.wire.gradient)},
                       {"overlap", request.engine.overlap},
                       {"backend", request.backend.options.values()},
                       {"variant", request.engine.variant},

@@ -38,7 +38,8 @@ ordered_json identity_of(const RunRequest& request) {
   identity["batch"] = first.training.batch;
   identity["micro-batches"] = first.training.micro_batches;
   identity["clip norm"] = first.training.clip_norm;
-  identity["gradient type"] = name_of(request.engine.gradient);
+  identity["precision"] = name_of(request.engine.precision.arithmetic);
+  identity["gradient type"] = name_of(request.engine.precision.wire.gradient);
   identity["tokens"] = request.engine.tokens;
   identity["overlap"] = request.engine.overlap;
   identity["steps"] = request.steps;

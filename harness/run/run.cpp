@@ -19,6 +19,18 @@ reference::Objective<float> objective_of(const RunRequest& request) {
   return objective;
 }
 
+json binary(const std::vector<float>& values) {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(values.data());
+  return json::binary({bytes, bytes + values.size() * sizeof(float)});
+}
+
+std::vector<float> floats(const json& binary) {
+  const auto& bytes = binary.get_binary();
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::uint8_t*>(values.data()));
+  return values;
+}
+
 /// What a rank tells of one strategy.
 json report_of(Engine& engine, const json& turns, bool with_weights) {
   json report;
@@ -29,9 +41,8 @@ json report_of(Engine& engine, const json& turns, bool with_weights) {
   for (const Collective collective : kCollectives)
     report["sent"].push_back(engine.traffic().sent(collective)[static_cast<std::size_t>(engine.schedule().rank)]);
   if (with_weights) {
-    const std::vector<float> weights = engine.weights();
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(weights.data());
-    report["weights"] = json::binary({bytes, bytes + weights.size() * sizeof(float)});
+    report["weights"] = binary(engine.weights());
+    report["masters"] = binary(engine.masters());
   }
   return report;
 }
@@ -78,14 +89,10 @@ StrategyRun assemble(const Workload& workload, const std::vector<json>& reports,
   return run;
 }
 
-std::vector<std::vector<float>> weights_in(const std::vector<json>& reports) {
-  std::vector<std::vector<float>> weights;
-  for (const json& report : reports) {
-    const auto& bytes = report["weights"].get_binary();
-    auto& of_rank = weights.emplace_back(bytes.size() / sizeof(float));
-    std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::uint8_t*>(of_rank.data()));
-  }
-  return weights;
+std::vector<Held> held_in(const std::vector<json>& reports) {
+  std::vector<Held> held;
+  for (const json& report : reports) held.push_back({floats(report["weights"]), floats(report["masters"])});
+  return held;
 }
 
 }  // namespace
@@ -127,7 +134,7 @@ std::vector<StrategyRun> run_rank(Rank& rank, const RunRequest& request, const s
       if (rank.index == 0) advance();
     }
   }
-  DenseChecks dense(objective, settings.gradient, engines.front()->iterations(), settings.variant);
+  DenseChecks dense(objective, settings.precision, engines.front()->iterations(), settings.variant);
   std::vector<std::vector<json>> reports;
   for (std::size_t index = 0; index < engines.size(); ++index) {
     const json own = report_of(*engines[index], measured[index], request.check);
@@ -141,7 +148,7 @@ std::vector<StrategyRun> run_rank(Rank& rank, const RunRequest& request, const s
   std::vector<StrategyRun> runs;
   for (std::size_t index = 0; index < engines.size(); ++index) {
     runs.push_back(assemble(workloads[index], reports[index], engines[index]->iterations()));
-    if (request.check) runs.back().check = dense.check(workloads[index], weights_in(reports[index]));
+    if (request.check) runs.back().check = dense.check(workloads[index], held_in(reports[index]));
   }
   return runs;
 }

@@ -32,7 +32,7 @@ int gpu_of(const Seat& seat) {
 
 Platform make(const Seat& seat, const Options& options) {
   Platform platform;
-  auto device = std::make_unique<CudaDevice>(gpu_of(seat), seat.watch);
+  auto device = std::make_unique<CudaDevice>(gpu_of(seat), seat.watch, options.is("tf32", "on"));
   CudaDevice& own = *device;
   platform.device = std::move(device);
   auto world = std::make_unique<NcclCommunicator>(seat.world, own, parse_uneven_way(options.text("uneven")));
@@ -50,7 +50,8 @@ const BackendRegistration registration{Backend{
     .citation = "docs.nvidia.com/cuda; docs.nvidia.com/deeplearning/nccl",
     .kind = kKind,
     .options = {{"uneven", WordOption{uneven_ways()}, "per-owner", "",
-                 "how reduce-scatters and all-gathers of uneven shares are made of NCCL's even ones"}},
+                 "how reduce-scatters and all-gathers of uneven shares are made of NCCL's even ones"},
+                {"tf32", WordOption{{"on", "off"}}, "off", "", "fp32 products may round what they read to 10 bits"}},
     .require = [] { count_gpus(); },
     .make = make,
 }};

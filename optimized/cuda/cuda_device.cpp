@@ -26,7 +26,8 @@ int count_gpus() {
   throw InputError(fmt::format("backend cuda needs an NVIDIA GPU and its driver: {}", reason));
 }
 
-CudaDevice::CudaDevice(int index, Watch watch) : own_stream_(first_stream_of(index)), watchdog_(std::move(watch)) {}
+CudaDevice::CudaDevice(int index, Watch watch, bool allows_tf32)
+    : own_stream_(first_stream_of(index)), watchdog_(std::move(watch)), linear_algebra_(*this, allows_tf32) {}
 
 CudaDevice::~CudaDevice() { cudaStreamDestroy(own_stream_); }
 

@@ -15,7 +15,8 @@ int count_gpus();
 /// Used by one thread; that thread's GPU becomes this one.
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, Watch watch);
+  /// `allows_tf32`: see CublasHandle.
+  CudaDevice(int index, Watch watch, bool allows_tf32 = false);
   ~CudaDevice() override;
 
   std::unique_ptr<Stream> make_stream() override;
@@ -35,7 +36,7 @@ class CudaDevice final : public Device {
   CudaClock clock_{own_stream_};
   Failure failure_;
   Watchdog watchdog_;
-  CudaLinearAlgebra linear_algebra_{*this};
+  CudaLinearAlgebra linear_algebra_;
 };
 
 }  // namespace canzona::optimized

@@ -12,39 +12,7 @@
 namespace canzona::optimized {
 namespace {
 
-/// What cuBLAS recommends for Hopper; more than it needs elsewhere.
-constexpr std::size_t kWorkspace = std::size_t{32} << 20;
-
-cublasOperation_t operation(Transpose transpose) { return transpose == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N; }
-
 int width(std::int64_t size) { return static_cast<int>(size); }
-
-/// The lower triangle of each matrix of a stack becomes the mirror image of the upper one.
-struct MirrorUpper {
-  std::int64_t n;
-  float* matrices;
-  CANZONA_KERNEL void operator()(std::int64_t row, std::int64_t i) {
-    const std::int64_t matrix = row / n, own_row = row % n, col = i - row * n;
-    if (col < own_row) matrices[i] = matrices[(matrix * n + col) * n + own_row];
-  }
-};
-
-/// P ← P + bA + aI on the upper triangle; the rest becomes its mirror image. Nobody reads what another writes.
-struct FinishQuadratic {
-  std::int64_t n;
-  float a, b;
-  const float* A;
-  const float* square;
-  float* P;
-  CANZONA_KERNEL void operator()(std::int64_t row, std::int64_t i) {
-    const std::int64_t own_row = row % n, col = i - row * n;
-    if (col < own_row) return;
-    const std::int64_t mirrored = (row - own_row + col) * n + own_row;
-    const float value = square[i] + b * A[i] + (col == own_row ? a : 0.0f);
-    P[i] = value;
-    P[mirrored] = value;
-  }
-};
 
 struct Turn {
   std::int64_t n;
@@ -139,58 +107,13 @@ int orthogonal_work_size(cusolverDnHandle_t solver, int n) {
 
 }  // namespace
 
-CudaLinearAlgebra::CudaLinearAlgebra(Device& device) : device_(device), workspace_(device.allocate(kWorkspace)) {
-  check(cublasCreate(&blas_));
+// The base keeps a reference to what is made after it.
+CudaLinearAlgebra::CudaLinearAlgebra(Device& device, bool allows_tf32)
+    : CudaProducts(blas_), device_(device), blas_(device, allows_tf32) {
   check(cusolverDnCreate(&solver_));
 }
 
-CudaLinearAlgebra::~CudaLinearAlgebra() {
-  cusolverDnDestroy(solver_);
-  cublasDestroy(blas_);
-}
-
-void CudaLinearAlgebra::use(Stream& stream) {
-  check(cublasSetStream(blas_, native(stream)));
-  check(cublasSetWorkspace(blas_, workspace_.as<std::byte>().raw(), kWorkspace));
-  check(cusolverDnSetStream(solver_, native(stream)));
-}
-
-/// Row-major C = A·B is column-major Cᵀ = Bᵀ·Aᵀ.
-void CudaLinearAlgebra::products(Stream& stream, float alpha, MatrixIn A, Transpose a, MatrixIn B, Transpose b,
-                                 float beta, MatrixOut C, std::int64_t count) {
-  use(stream);
-  const int k = width(a == Transpose::yes ? A.rows : A.cols);
-  check(cublasSgemmStridedBatched(blas_, operation(b), operation(a), width(C.cols), width(C.rows), k, &alpha,
-                                  B.data.raw(), width(B.cols), B.size(), A.data.raw(), width(A.cols), A.size(), &beta,
-                                  C.data.raw(), width(C.cols), C.size(), width(count)));
-}
-
-/// One by cuBLAS's rank-k update, which writes half; stacks by products. The upper triangle in rows is the lower one in
-/// columns.
-void CudaLinearAlgebra::symmetric_products(Stream& stream, float alpha, MatrixIn A, Transpose a, float beta,
-                                           MatrixOut C, std::int64_t count) {
-  if (count == 1) {
-    use(stream);
-    const int k = width(a == Transpose::yes ? A.rows : A.cols);
-    check(cublasSsyrk(blas_, CUBLAS_FILL_MODE_LOWER, a == Transpose::yes ? CUBLAS_OP_N : CUBLAS_OP_T, width(C.rows), k,
-                      &alpha, A.data.raw(), width(A.cols), &beta, C.data.raw(), width(C.cols)));
-  } else {
-    products(stream, alpha, A, a, A, a == Transpose::yes ? Transpose::no : Transpose::yes, beta, C, count);
-  }
-  launch_rows(stream, count * C.rows, C.cols, MirrorUpper{C.rows, C.data.raw()});
-}
-
-void CudaLinearAlgebra::commuting_products(Stream& stream, MatrixIn A, MatrixIn B, MatrixOut C, std::int64_t count) {
-  products(stream, 1, A, Transpose::no, B, Transpose::no, 0, C, count);
-  launch_rows(stream, count * C.rows, C.cols, MirrorUpper{C.rows, C.data.raw()});
-}
-
-void CudaLinearAlgebra::quadratics(Stream& stream, const Quadratic& coefficients, MatrixIn A, MatrixOut P,
-                                   std::int64_t count) {
-  products(stream, coefficients.c, A, Transpose::no, A, Transpose::no, 0, P, count);
-  launch_rows(stream, count * P.rows, P.cols,
-              FinishQuadratic{P.rows, coefficients.a, coefficients.b, A.data.raw(), P.data.raw(), P.data.raw()});
-}
+CudaLinearAlgebra::~CudaLinearAlgebra() { cusolverDnDestroy(solver_); }
 
 std::int64_t CudaLinearAlgebra::factorization_bytes(std::int64_t n) const {
   constexpr std::int64_t kLongest = 46340;  // n² ≤ 2³¹ − 1
@@ -208,7 +131,7 @@ std::int64_t CudaLinearAlgebra::factorization_bytes(std::int64_t n) const {
 /// Symmetric: columns are rows. Eigenvectors come in columns of the column-major order, so they are turned.
 void CudaLinearAlgebra::eigh(Stream& stream, MatrixOut A, DevicePointer<float> values,
                              DevicePointer<std::int32_t> found, DevicePointer<std::byte> memory) {
-  use(stream);
+  check(cusolverDnSetStream(solver_, native(stream)));
   const std::int64_t n = A.rows;
   const int side = width(n);
   const Work work(memory.raw(), n);
@@ -238,7 +161,7 @@ void CudaLinearAlgebra::eigh(Stream& stream, MatrixOut A, DevicePointer<float> v
 
 /// Turned into column-major order, factorized, turned back.
 void CudaLinearAlgebra::qr(Stream& stream, MatrixOut A, DevicePointer<std::byte> memory) {
-  use(stream);
+  check(cusolverDnSetStream(solver_, native(stream)));
   const std::int64_t n = A.rows;
   const int side = width(n);
   const Work work(memory.raw(), n);

@@ -7,40 +7,22 @@
 #include <vector>
 
 #include "optimized/cuda/check.hpp"
-#include "optimized/device/bf16.hpp"
 #include "optimized/device/launch.hpp"
+#include "optimized/device/narrow.hpp"
 
 namespace canzona::optimized {
 namespace {
 
-/// How elements travel: as they are, or as bf16.
 template <class Wire>
-constexpr bool kIsPacked = !std::is_same_v<Wire, float>;
-template <class Wire>
-constexpr ncclDataType_t kType = kIsPacked<Wire> ? ncclBfloat16 : ncclFloat32;
-
-template <class Wire>
-CANZONA_KERNEL float widened(Wire element) {
-  if constexpr (kIsPacked<Wire>) {
-    return from_bf16(element);
-  } else {
-    return element;
-  }
-}
-template <class Wire>
-CANZONA_KERNEL Wire narrowed(float value) {
-  if constexpr (kIsPacked<Wire>) {
-    return to_bf16(value);
-  } else {
-    return value;
-  }
-}
+constexpr ncclDataType_t kType = std::is_same_v<Wire, float>  ? ncclFloat32
+                                 : std::is_same_v<Wire, Bf16> ? ncclBfloat16
+                                                              : ncclInt8;
 
 template <class Wire>
 struct Pack {
   const float* from;
   Wire* to;
-  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = narrowed<Wire>(from[i]); }
+  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = static_cast<Wire>(from[i]); }
 };
 
 /// An average is rounded as it would travel.
@@ -50,7 +32,7 @@ struct Unpack {
   float divisor;
   float* to;
   CANZONA_KERNEL void operator()(std::int64_t i) {
-    to[i] = widened<Wire>(narrowed<Wire>(widened<Wire>(from[i]) / divisor));
+    to[i] = static_cast<float>(static_cast<Wire>(static_cast<float>(from[i]) / divisor));
   }
 };
 
@@ -62,9 +44,9 @@ struct AverageInOrder {
   int members;
   float* to;
   CANZONA_KERNEL void operator()(std::int64_t i) {
-    float sum = 0.0f + widened<Wire>(arrived[i]);
-    for (int member = 1; member < members; ++member) sum += widened<Wire>(arrived[member * stride + i]);
-    to[i] = widened<Wire>(narrowed<Wire>(sum / static_cast<float>(members)));
+    float sum = 0.0f + static_cast<float>(arrived[i]);
+    for (int member = 1; member < members; ++member) sum += static_cast<float>(arrived[member * stride + i]);
+    to[i] = static_cast<float>(static_cast<Wire>(sum / static_cast<float>(members)));
   }
 };
 
@@ -95,13 +77,14 @@ void together(const NcclGroup& group, const Calls& calls) {
   settle_nccl(group.communicator, group.device.watchdog());
 }
 
-/// The shares of a flat buffer as they travel: from where they lie, or packed member by member.
-template <class Wire>
+/// The shares of a flat buffer as they travel, in the buffer's type or another: from where they lie, or packed member
+/// by member.
+template <class Wire, class Element = float>
 class Pieces {
  public:
   /// `pads`: every member's share begins at a multiple of the largest.
-  Pieces(Device& device, DevicePointer<float> data, const Shares& shares, bool pads)
-      : data_(data), shares_(shares), is_packed_(pads || kIsPacked<Wire>) {
+  Pieces(Device& device, DevicePointer<Element> data, const Shares& shares, bool pads)
+      : device_(device), data_(data), shares_(shares), is_packed_(pads || kConverts) {
     for (const auto& share : shares) largest_ = std::max(largest_, count_of(share));
     std::int64_t place = 0;
     for (const auto& share : shares) {
@@ -115,7 +98,7 @@ class Pieces {
   std::int64_t count(int member) const { return count_of(shares_[index(member)]); }
   std::int64_t largest() const { return largest_; }
   const std::vector<Range>& ranges(int member) const { return shares_[index(member)]; }
-  DevicePointer<float> data() const { return data_; }
+  DevicePointer<Element> data() const { return data_; }
   std::int64_t bytes(std::int64_t elements) const { return elements * static_cast<std::int64_t>(sizeof(Wire)); }
   std::int64_t all() const {
     std::int64_t sum = 0;
@@ -135,30 +118,42 @@ class Pieces {
   }
   void pack(Stream& stream, int member) const {
     if (!is_packed_) return;
-    each_range(member, [&](float* values, Wire* packed, std::int64_t size) {
-      launch(stream, size, Pack<Wire>{values, packed});
+    each_range(member, [&](Element* values, Wire* packed, std::int64_t size) {
+      if constexpr (kConverts) {
+        launch(stream, size, Pack<Wire>{values, packed});
+      } else {
+        device_.copy(stream, values, packed, static_cast<std::size_t>(bytes(size)));
+      }
     });
   }
-  void unpack(Stream& stream, int member, float divisor) const {
+  void unpack(Stream& stream, int member) const {
+    if (!is_packed_) return;
+    each_range(member, [&](Element* values, Wire* packed, std::int64_t size) {
+      device_.copy(stream, packed, values, static_cast<std::size_t>(bytes(size)));
+    });
+  }
+  void unpack_average(Stream& stream, int member, float divisor) const {
     if (!is_packed_ && divisor == 1) return;
-    each_range(member, [&](float* values, Wire* packed, std::int64_t size) {
+    each_range(member, [&](Element* values, Wire* packed, std::int64_t size) {
       launch(stream, size, Unpack<Wire>{packed, divisor, values});
     });
   }
 
  private:
+  static constexpr bool kConverts = !std::is_same_v<Wire, Element>;
   static std::size_t index(int member) { return static_cast<std::size_t>(member); }
   template <class Body>
   void each_range(int member, const Body& body) const {
     std::int64_t first = 0;
     for (const Range& range : ranges(member)) {
-      float* values = data_.raw() + range.begin;
+      Element* values = data_.raw() + range.begin;
       body(values, is_packed_ ? packed(member) + first : reinterpret_cast<Wire*>(values), range.size());
       first += range.size();
     }
   }
 
-  DevicePointer<float> data_;
+  Device& device_;
+  DevicePointer<Element> data_;
   Shares shares_;
   bool is_packed_;
   std::int64_t largest_ = 0;
@@ -177,7 +172,7 @@ Shared<Wire> pieces_of(Device& device, DevicePointer<float> data, const Shares& 
 /// Calls `make` with an element of the type that travels.
 template <class Make>
 std::unique_ptr<Collective> for_wire(DType wire, const Make& make) {
-  return wire == DType::bf16 ? make(std::uint16_t{}) : make(float{});
+  return wire == DType::bf16 ? make(Bf16{}) : make(float{});
 }
 
 }  // namespace
@@ -209,7 +204,7 @@ std::unique_ptr<Collective> reduce_by_owner(const NcclGroup& group, Device& devi
           });
         }
       });
-      pieces->unpack(stream, group.rank, static_cast<float>(group.size));
+      pieces->unpack_average(stream, group.rank, static_cast<float>(group.size));
     });
   });
 }
@@ -226,7 +221,7 @@ std::unique_ptr<Collective> reduce_padded(const NcclGroup& group, Device& device
                                     static_cast<std::size_t>(pieces->largest()), kType<Wire>, ncclSum,
                                     group.communicator, native(stream)));
           });
-          pieces->unpack(stream, group.rank, static_cast<float>(group.size));
+          pieces->unpack_average(stream, group.rank, static_cast<float>(group.size));
         });
   });
 }
@@ -265,64 +260,53 @@ std::unique_ptr<Collective> reduce_pairwise(const NcclGroup& group, Device& devi
   });
 }
 
-std::unique_ptr<Collective> gather_by_owner(const NcclGroup& group, Device& device, DevicePointer<float> data,
-                                            const Shares& shares, DType wire) {
-  return for_wire(wire, [&]<class Wire>(Wire) -> std::unique_ptr<Collective> {
-    const auto pieces = pieces_of<Wire>(device, data, shares, false);
-    // A ring passes everything on, but to each owner what is its own.
-    const std::int64_t sent = pieces->bytes(pieces->all() - pieces->count((group.rank + 1) % group.size));
-    return std::make_unique<Prepared>(sent, [group, pieces](Stream& stream) {
-      pieces->pack(stream, group.rank);
-      together(group, [&] {
-        for (int member = 0; member < group.size; ++member) {
-          pieces->each_span(member, [&](Wire* address, std::int64_t count) {
-            check(ncclBroadcast(address, address, static_cast<std::size_t>(count), kType<Wire>, member,
-                                group.communicator, native(stream)));
-          });
-        }
-      });
-      for (int member = 0; member < group.size; ++member) pieces->unpack(stream, member, 1);
+std::unique_ptr<Collective> gather_by_owner(const NcclGroup& group, Device& device, DevicePointer<std::byte> data,
+                                            const Shares& shares) {
+  const auto pieces = std::make_shared<const Pieces<std::byte, std::byte>>(device, data, shares, false);
+  // A ring passes everything on, but to each owner what is its own.
+  const std::int64_t sent = pieces->all() - pieces->count((group.rank + 1) % group.size);
+  return std::make_unique<Prepared>(sent, [group, pieces](Stream& stream) {
+    together(group, [&] {
+      for (int member = 0; member < group.size; ++member) {
+        pieces->each_span(member, [&](std::byte* address, std::int64_t count) {
+          check(ncclBroadcast(address, address, static_cast<std::size_t>(count), ncclInt8, member, group.communicator,
+                              native(stream)));
+        });
+      }
     });
   });
 }
 
-std::unique_ptr<Collective> gather_padded(const NcclGroup& group, Device& device, DevicePointer<float> data,
-                                          const Shares& shares, DType wire) {
-  return for_wire(wire, [&]<class Wire>(Wire) -> std::unique_ptr<Collective> {
-    const auto pieces = pieces_of<Wire>(device, data, shares, true);
-    return std::make_unique<Prepared>(pieces->bytes((group.size - 1) * pieces->largest()), [group,
-                                                                                            pieces](Stream& stream) {
-      pieces->pack(stream, group.rank);
-      together(group, [&] {
-        check(ncclAllGather(pieces->packed(group.rank), pieces->packed(0), static_cast<std::size_t>(pieces->largest()),
-                            kType<Wire>, group.communicator, native(stream)));
-      });
-      for (int member = 0; member < group.size; ++member) pieces->unpack(stream, member, 1);
+std::unique_ptr<Collective> gather_padded(const NcclGroup& group, Device& device, DevicePointer<std::byte> data,
+                                          const Shares& shares) {
+  const auto pieces = std::make_shared<const Pieces<std::byte, std::byte>>(device, data, shares, true);
+  return std::make_unique<Prepared>((group.size - 1) * pieces->largest(), [group, pieces](Stream& stream) {
+    pieces->pack(stream, group.rank);
+    together(group, [&] {
+      check(ncclAllGather(pieces->packed(group.rank), pieces->packed(0), static_cast<std::size_t>(pieces->largest()),
+                          ncclInt8, group.communicator, native(stream)));
     });
+    for (int member = 0; member < group.size; ++member) pieces->unpack(stream, member);
   });
 }
 
-std::unique_ptr<Collective> gather_pairwise(const NcclGroup& group, Device& device, DevicePointer<float> data,
-                                            const Shares& shares, DType wire) {
-  return for_wire(wire, [&]<class Wire>(Wire) -> std::unique_ptr<Collective> {
-    const auto pieces = pieces_of<Wire>(device, data, shares, false);
-    const std::int64_t sent = pieces->bytes((group.size - 1) * pieces->count(group.rank));
-    return std::make_unique<Prepared>(sent, [group, pieces](Stream& stream) {
-      pieces->pack(stream, group.rank);
-      together(group, [&] {
-        for (int member = 0; member < group.size; ++member) {
-          if (member == group.rank) continue;
-          pieces->each_span(group.rank, [&](Wire* address, std::int64_t count) {
-            check(ncclSend(address, static_cast<std::size_t>(count), kType<Wire>, member, group.communicator,
-                           native(stream)));
-          });
-          pieces->each_span(member, [&](Wire* address, std::int64_t count) {
-            check(ncclRecv(address, static_cast<std::size_t>(count), kType<Wire>, member, group.communicator,
-                           native(stream)));
-          });
-        }
-      });
-      for (int member = 0; member < group.size; ++member) pieces->unpack(stream, member, 1);
+std::unique_ptr<Collective> gather_pairwise(const NcclGroup& group, Device& device, DevicePointer<std::byte> data,
+                                            const Shares& shares) {
+  const auto pieces = std::make_shared<const Pieces<std::byte, std::byte>>(device, data, shares, false);
+  const std::int64_t sent = (group.size - 1) * pieces->count(group.rank);
+  return std::make_unique<Prepared>(sent, [group, pieces](Stream& stream) {
+    together(group, [&] {
+      for (int member = 0; member < group.size; ++member) {
+        if (member == group.rank) continue;
+        pieces->each_span(group.rank, [&](std::byte* address, std::int64_t count) {
+          check(
+              ncclSend(address, static_cast<std::size_t>(count), ncclInt8, member, group.communicator, native(stream)));
+        });
+        pieces->each_span(member, [&](std::byte* address, std::int64_t count) {
+          check(
+              ncclRecv(address, static_cast<std::size_t>(count), ncclInt8, member, group.communicator, native(stream)));
+        });
+      }
     });
   });
 }
@@ -340,7 +324,7 @@ std::unique_ptr<Collective> reduce_to_all(const NcclGroup& group, Device& device
                               group.communicator, native(stream)));
         });
       });
-      pieces->unpack(stream, 0, static_cast<float>(group.size));
+      pieces->unpack_average(stream, 0, static_cast<float>(group.size));
     });
   });
 }

@@ -32,13 +32,13 @@ std::unique_ptr<Collective> reduce_padded(const NcclGroup& group, Device& device
 std::unique_ptr<Collective> reduce_pairwise(const NcclGroup& group, Device& device, DevicePointer<float> data,
                                             const Shares& shares, DType wire);
 
-// Everyone's share to all.
-std::unique_ptr<Collective> gather_by_owner(const NcclGroup& group, Device& device, DevicePointer<float> data,
-                                            const Shares& shares, DType wire);
-std::unique_ptr<Collective> gather_padded(const NcclGroup& group, Device& device, DevicePointer<float> data,
-                                          const Shares& shares, DType wire);
-std::unique_ptr<Collective> gather_pairwise(const NcclGroup& group, Device& device, DevicePointer<float> data,
-                                            const Shares& shares, DType wire);
+// Everyone's share to all, as it is.
+std::unique_ptr<Collective> gather_by_owner(const NcclGroup& group, Device& device, DevicePointer<std::byte> data,
+                                            const Shares& shares);
+std::unique_ptr<Collective> gather_padded(const NcclGroup& group, Device& device, DevicePointer<std::byte> data,
+                                          const Shares& shares);
+std::unique_ptr<Collective> gather_pairwise(const NcclGroup& group, Device& device, DevicePointer<std::byte> data,
+                                            const Shares& shares);
 
 /// The average of a range on all.
 std::unique_ptr<Collective> reduce_to_all(const NcclGroup& group, Device& device, DevicePointer<float> data,

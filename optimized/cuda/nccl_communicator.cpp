@@ -102,14 +102,14 @@ std::unique_ptr<Collective> NcclCommunicator::reduce_scatter(Device& device, Dev
   throw Error("no such way");
 }
 
-std::unique_ptr<Collective> NcclCommunicator::all_gather(Device& device, DevicePointer<float> data,
-                                                         const Shares& shares, DType wire) {
+std::unique_ptr<Collective> NcclCommunicator::all_gather_bytes(Device& device, DevicePointer<std::byte> data,
+                                                               const Shares& shares) {
   const NcclGroup group{own_, size_, rank_, device_};
-  if (size_ == 1 && wire == DType::fp32) return nothing_to_do();
+  if (size_ == 1) return nothing_to_do();
   switch (way_) {
-    case UnevenWay::per_owner: return gather_by_owner(group, device, data, shares, wire);
-    case UnevenWay::padded: return gather_padded(group, device, data, shares, wire);
-    case UnevenWay::pairwise: return gather_pairwise(group, device, data, shares, wire);
+    case UnevenWay::per_owner: return gather_by_owner(group, device, data, shares);
+    case UnevenWay::padded: return gather_padded(group, device, data, shares);
+    case UnevenWay::pairwise: return gather_pairwise(group, device, data, shares);
   }
   throw Error("no such way");
 }

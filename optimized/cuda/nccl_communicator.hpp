@@ -37,8 +37,6 @@ class NcclCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   std::unique_ptr<Collective> reduce_scatter(Device& device, DevicePointer<float> data, const Shares& shares,
                                              DType wire) override;
-  std::unique_ptr<Collective> all_gather(Device& device, DevicePointer<float> data, const Shares& shares,
-                                         DType wire) override;
   /// NCCL's own.
   std::unique_ptr<Collective> all_reduce(Device& device, DevicePointer<float> data, Range elements,
                                          DType wire) override;
@@ -48,6 +46,8 @@ class NcclCommunicator final : public Communicator {
 
  private:
   NcclCommunicator(ncclComm_t own, CudaDevice& device, UnevenWay way);
+  std::unique_ptr<Collective> all_gather_bytes(Device& device, DevicePointer<std::byte> data,
+                                               const Shares& shares) override;
   void take_place();
   void ask();
   void abort();

@@ -80,9 +80,15 @@ class Communicator {
   /// Others' elements are left as they are.
   virtual std::unique_ptr<Collective> reduce_scatter(Device& device, DevicePointer<float> data, const Shares& shares,
                                                      DType wire) = 0;
-  /// Every rank's own elements come to all, rounded to `wire` on the way.
-  virtual std::unique_ptr<Collective> all_gather(Device& device, DevicePointer<float> data, const Shares& shares,
-                                                 DType wire) = 0;
+  /// Every rank's own elements come to all, as they are.
+  template <class T>
+  std::unique_ptr<Collective> all_gather(Device& device, DevicePointer<T> data, Shares shares) {
+    constexpr auto kBytes = static_cast<std::int64_t>(sizeof(T));
+    for (auto& share : shares) {
+      for (Range& range : share) range = {range.begin * kBytes, range.end * kBytes};
+    }
+    return all_gather_bytes(device, DevicePointer<std::byte>(reinterpret_cast<std::byte*>(data.raw())), shares);
+  }
   /// reduce_scatter of even shares of `elements`, then all_gather.
   virtual std::unique_ptr<Collective> all_reduce(Device& device, DevicePointer<float> data, Range elements,
                                                  DType wire) = 0;
@@ -90,6 +96,10 @@ class Communicator {
   /// integers[i] ← the sum over the group of integers[i].
   virtual std::unique_ptr<Collective> all_reduce(Device& device, DevicePointer<std::int64_t> integers,
                                                  std::int64_t count) = 0;
+
+ private:
+  virtual std::unique_ptr<Collective> all_gather_bytes(Device& device, DevicePointer<std::byte> data,
+                                                       const Shares& shares) = 0;
 };
 
 }  // namespace canzona::optimized

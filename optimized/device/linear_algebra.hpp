@@ -1,11 +1,11 @@
-// Matrix products and factorizations in fp32 on a device. Matrices are row-major; all calls are asynchronous on the
-// stream.
+// Matrix products and factorizations on a device. Matrices are row-major; all calls are asynchronous on the stream.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "optimized/device/memory.hpp"
+#include "optimized/device/narrow.hpp"
 #include "optimized/device/stream.hpp"
 
 namespace canzona::optimized {
@@ -22,44 +22,58 @@ struct MatrixView {
 using MatrixIn = MatrixView<const float>;
 using MatrixOut = MatrixView<float>;
 
-inline MatrixIn in(const MatrixOut& matrix) { return {matrix.data, matrix.rows, matrix.cols}; }
+template <class T>
+MatrixView<const T> in(const MatrixView<T>& matrix) {
+  return {matrix.data, matrix.rows, matrix.cols};
+}
 
 enum class Transpose { no, yes };
 
-/// aI + bA + cA²
-struct Quadratic {
-  float a = 0;
-  float b = 0;
-  float c = 0;
-};
-
-class LinearAlgebra {
+/// Products of matrices of T: double, float, Bf16 or Fp16. Sums are made in Wide<T> and rounded once, to T.
+///
+/// The plural forms do `count` equal products: each operand is the first of a stack, whose matrices follow one another.
+template <class T>
+class MatrixProducts {
  public:
-  LinearAlgebra() = default;
-  LinearAlgebra(const LinearAlgebra&) = delete;
-  LinearAlgebra& operator=(const LinearAlgebra&) = delete;
-  virtual ~LinearAlgebra() = default;
+  using In = MatrixView<const T>;
+  using Out = MatrixView<T>;
+  using Scalar = Wide<T>;
 
-  // The plural forms do `count` equal products: each operand is the first of a stack, whose matrices follow one
-  // another.
+  MatrixProducts() = default;
+  MatrixProducts(const MatrixProducts&) = delete;
+  MatrixProducts& operator=(const MatrixProducts&) = delete;
+  virtual ~MatrixProducts() = default;
 
   /// C ← alpha·op(A)·op(B) + beta·C
-  virtual void products(Stream& stream, float alpha, MatrixIn A, Transpose a, MatrixIn B, Transpose b, float beta,
-                        MatrixOut C, std::int64_t count) = 0;
-  void product(Stream& stream, float alpha, MatrixIn A, Transpose a, MatrixIn B, Transpose b, float beta, MatrixOut C) {
+  virtual void products(Stream& stream, Scalar alpha, In A, Transpose a, In B, Transpose b, Scalar beta, Out C,
+                        std::int64_t count) = 0;
+  void product(Stream& stream, Scalar alpha, In A, Transpose a, In B, Transpose b, Scalar beta, Out C) {
     products(stream, alpha, A, a, B, b, beta, C, 1);
   }
   /// C ← alpha·A·Aᵀ + beta·C (or AᵀA), C symmetric before and after: half the FLOPs of a product.
-  virtual void symmetric_products(Stream& stream, float alpha, MatrixIn A, Transpose a, float beta, MatrixOut C,
+  virtual void symmetric_products(Stream& stream, Scalar alpha, In A, Transpose a, Scalar beta, Out C,
                                   std::int64_t count) = 0;
-  void symmetric_product(Stream& stream, float alpha, MatrixIn A, Transpose a, float beta, MatrixOut C) {
+  void symmetric_product(Stream& stream, Scalar alpha, In A, Transpose a, Scalar beta, Out C) {
     symmetric_products(stream, alpha, A, a, beta, C, 1);
   }
-  /// C ← A·B of symmetric matrices that commute, so that C is symmetric too: half the FLOPs of a product.
-  virtual void commuting_products(Stream& stream, MatrixIn A, MatrixIn B, MatrixOut C, std::int64_t count) = 0;
-  /// P ← aI + bA + cA² of a symmetric A: half the FLOPs of a product.
-  virtual void quadratics(Stream& stream, const Quadratic& coefficients, MatrixIn A, MatrixOut P,
-                          std::int64_t count) = 0;
+  /// C ← A·B + beta·C of symmetric matrices, of which A and B commute, so that C stays symmetric: half the FLOPs of a
+  /// product.
+  virtual void commuting_products(Stream& stream, In A, In B, Scalar beta, Out C, std::int64_t count) = 0;
+  /// P ← bA + cA² of a symmetric A: half the FLOPs of a product.
+  virtual void quadratics(Stream& stream, Scalar b, Scalar c, In A, Out P, std::int64_t count) = 0;
+};
+
+/// Its own products are in fp32, as are its factorizations.
+class LinearAlgebra : public MatrixProducts<float> {
+ public:
+  template <class T>
+  MatrixProducts<T>& in() {
+    if constexpr (std::is_same_v<T, double>) return fp64();
+    if constexpr (std::is_same_v<T, float>) return *this;
+    if constexpr (std::is_same_v<T, Bf16>) return bf16();
+    if constexpr (std::is_same_v<T, Fp16>) return fp16();
+  }
+
   /// Bytes of work memory that eigh and qr of an n × n matrix need. Throws InputError where n is beyond the backend.
   virtual std::int64_t factorization_bytes(std::int64_t n) const = 0;
   /// A = V·diag(values)·Vᵀ, values ascending; A is replaced by V, eigenvectors in columns. Solved again in fp64 where
@@ -68,6 +82,11 @@ class LinearAlgebra {
                     DevicePointer<std::byte> work) = 0;
   /// A is replaced by the orthogonal factor of its QR decomposition; by something not finite where A was not.
   virtual void qr(Stream& stream, MatrixOut A, DevicePointer<std::byte> work) = 0;
+
+ private:
+  virtual MatrixProducts<double>& fp64() = 0;
+  virtual MatrixProducts<Bf16>& bf16() = 0;
+  virtual MatrixProducts<Fp16>& fp16() = 0;
 };
 
 }  // namespace canzona::optimized

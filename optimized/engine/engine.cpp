@@ -13,16 +13,33 @@ namespace canzona::optimized {
 namespace {
 
 /// g ← (0 or g) + (N + c·W), the gradient of one sample; divided by the number of samples after the last.
+template <class Weight>
 struct AddGradient {
   bool first;
   float curvature;
   float divisor;
   const float* noise;
-  const float* weights;
+  const Weight* weights;
   float* gradient;
 
   CANZONA_KERNEL void operator()(std::int64_t i) {
-    gradient[i] = ((first ? 0.0f : gradient[i]) + (noise[i] + curvature * weights[i])) / divisor;
+    const float own = noise[i] + curvature * static_cast<float>(weights[i]);
+    gradient[i] = ((first ? 0.0f : gradient[i]) + own) / divisor;
+  }
+};
+
+/// A rectangle of an update, rounded to the type in which it travels.
+template <class T>
+struct RoundRectangle {
+  std::int64_t width;
+  const float* from;
+  std::int64_t from_pitch;
+  T* to;
+  std::int64_t to_pitch;
+
+  CANZONA_KERNEL void operator()(std::int64_t row, std::int64_t i) {
+    const std::int64_t col = i - row * width;
+    to[row * to_pitch + col] = static_cast<T>(from[row * from_pitch + col]);
   }
 };
 
@@ -39,8 +56,19 @@ Engine::~Engine() = default;
 
 bool Engine::computes(const HostedMatrix& member) const { return redundant() || member.host == at_.tp; }
 
-DevicePointer<float> Engine::slot(const Buffer& buffer, int parameter) const {
-  return buffer.as<float>() + workload_.buffer.slot_of(parameter).elements.begin;
+std::vector<Range> Engine::owned() const {
+  std::vector<Range> all;
+  for (std::size_t bucket = 0; bucket < workload_.buffer.buckets.size(); ++bucket) {
+    for (const Range& range : owned_ranges(workload_.plan, workload_.buffer, static_cast<int>(bucket), at_.dp))
+      all.push_back(range);
+  }
+  return all;
+}
+
+DevicePointer<float> Engine::master(std::int64_t position) const {
+  if (type() == DType::fp32) return place<float>(weights_, position);
+  const auto run = std::prev(masters_of_.upper_bound(position));
+  return masters_.as<float>() + (run->second + position - run->first);
 }
 
 void Engine::iterate() {
@@ -80,11 +108,26 @@ std::vector<StepTime> Engine::times(std::int64_t iteration) const {
 }
 
 std::vector<float> Engine::weights() {
-  std::vector<float> weights(static_cast<std::size_t>(workload_.buffer.numel()));
+  return with_weight_type(type(), [&]<class T>(T) {
+    std::vector<T> weights(static_cast<std::size_t>(workload_.buffer.numel()));
+    Stream& stream = on(canzona::Stream::compute);
+    device_.copy(stream, weights_.as<T>().raw(), weights.data(), weights.size() * sizeof(T));
+    stream.synchronize();
+    std::vector<float> widened;
+    for (const T weight : weights) widened.push_back(static_cast<float>(weight));
+    return widened;
+  });
+}
+
+std::vector<float> Engine::masters() {
+  std::vector<float> masters(static_cast<std::size_t>(workload_.buffer.numel()));
   Stream& stream = on(canzona::Stream::compute);
-  device_.copy(stream, weights_.as<float>().raw(), weights.data(), weights.size() * sizeof(float));
+  for (const Range& range : owned()) {
+    device_.copy(stream, master(range.begin).raw(), masters.data() + range.begin,
+                 static_cast<std::size_t>(range.size()) * sizeof(float));
+  }
   stream.synchronize();
-  return weights;
+  return masters;
 }
 
 std::int64_t Engine::failed_refreshes() const {
@@ -155,20 +198,22 @@ void Engine::communicate(Collective* collective, canzona::Collective kind, Strea
 /// they give.
 void Engine::train(int layer, int products) {
   Stream& stream = on(canzona::Stream::compute);
-  LinearAlgebra& algebra = device_.linear_algebra();
-  for (const int index : products_of_layer_[static_cast<std::size_t>(layer)]) {
-    const Shape shard = shard_shape(parameter(index), workload_.mesh.tp);
-    const MatrixIn W{slot(weights_, index), shard.rows, shard.cols};
-    const MatrixIn X{activations_.as<float>(), settings_.tokens, shard.cols};
-    const MatrixIn dY{activations_.as<float>(), settings_.tokens, shard.rows};
-    const DevicePointer<float> out = products_.as<float>();
-    if (products == 1) {
-      algebra.product(stream, 1, X, Transpose::no, W, Transpose::yes, 0, {out, settings_.tokens, shard.rows});
-    } else {
-      algebra.product(stream, 1, dY, Transpose::no, W, Transpose::no, 0, {out, settings_.tokens, shard.cols});
-      algebra.product(stream, 1, dY, Transpose::yes, X, Transpose::no, 0, {out, shard.rows, shard.cols});
+  with_weight_type(type(), [&]<class T>(T) {
+    MatrixProducts<T>& algebra = device_.linear_algebra().in<T>();
+    for (const int index : products_of_layer_[static_cast<std::size_t>(layer)]) {
+      const Shape shard = shard_shape(parameter(index), workload_.mesh.tp);
+      const MatrixView<const T> W{place<T>(weights_, begin_of(index)), shard.rows, shard.cols};
+      const MatrixView<const T> X{activations_.as<T>(), settings_.tokens, shard.cols};
+      const MatrixView<const T> dY{activations_.as<T>(), settings_.tokens, shard.rows};
+      const DevicePointer<T> out = products_.as<T>();
+      if (products == 1) {
+        algebra.product(stream, 1, X, Transpose::no, W, Transpose::yes, 0, {out, settings_.tokens, shard.rows});
+      } else {
+        algebra.product(stream, 1, dY, Transpose::no, W, Transpose::no, 0, {out, settings_.tokens, shard.cols});
+        algebra.product(stream, 1, dY, Transpose::yes, X, Transpose::no, 0, {out, shard.rows, shard.cols});
+      }
     }
-  }
+  });
 }
 
 void Engine::backward(const Backward& step) {
@@ -187,10 +232,12 @@ void Engine::differentiate(const Slot& own, const Backward& step) {
   for (std::int64_t sample = first_sample; sample < first_sample + samples; ++sample) {
     const bool last = sample + 1 == training.batch;
     const Buffer& noise = noise_[static_cast<std::size_t>(iteration_ % objective_.period() * training.batch + sample)];
-    launch(stream, own.elements.size(),
-           AddGradient{sample == 0, static_cast<float>(reference::Objective<float>::kCurvature),
-                       last ? static_cast<float>(training.batch) : 1.0f, slot(noise, own.parameter).raw(),
-                       slot(weights_, own.parameter).raw(), slot(gradient_, own.parameter).raw()});
+    with_weight_type(type(), [&]<class T>(T) {
+      launch(stream, own.elements.size(),
+             AddGradient<T>{sample == 0, static_cast<float>(reference::Objective<float>::kCurvature),
+                            last ? static_cast<float>(training.batch) : 1.0f, slot(noise, own.parameter).raw(),
+                            place<T>(weights_, own.elements.begin).raw(), slot(gradient_, own.parameter).raw()});
+    });
   }
   const int tp = workload_.mesh.tp;
   const Parameter& parameter = this->parameter(own.parameter);
@@ -220,27 +267,36 @@ void Engine::add_own_squares(Stream& stream) {
 void Engine::update(int index) {
   Stream& stream = on(canzona::Stream::compute);
   const DevicePointer<float> shards = shards_of(index);
-  const DevicePointer<float> leaving = updates_of(index);
   for (const BlockStack& stack : stacks_.at(index)) {
     const Rectangle& first = stack.rectangles.front();
     DevicePointer<float> gradient = shards + first.shard;
-    DevicePointer<float> update = leaving + first.shard;
     if (!stack.is_in_place) {
       gradient = stack_gradient_.as<float>();
-      update = stack_update_.as<float>();
       for (const Rectangle& own : stack.rectangles) {
         device_.copy(stream, shards + own.shard, own.shard_pitch, gradient + own.stack, own.stack_pitch, own.width,
                      own.rows);
       }
     }
+    const bool stays = stack.is_in_place && type() == DType::fp32;
+    const DevicePointer<float> update = stays ? updates_of<float>(index) + first.shard : stack_update_.as<float>();
     stack.optimizer->step(stream, static_cast<float>(agreement_.factor), gradient, update);
-    if (!stack.is_in_place) {
-      for (const Rectangle& own : stack.rectangles) {
-        device_.copy(stream, update + own.stack, own.stack_pitch, leaving + own.shard, own.shard_pitch, own.width,
-                     own.rows);
-      }
-    }
+    if (!stays) with_weight_type(type(), [&]<class T>(T) { place_update<T>(stack, update, updates_of<T>(index)); });
     matrix_steps_ += stack.count;
+  }
+}
+
+template <class T>
+void Engine::place_update(const BlockStack& stack, DevicePointer<const float> update, DevicePointer<T> leaving) {
+  Stream& stream = on(canzona::Stream::compute);
+  for (const Rectangle& own : stack.rectangles) {
+    if constexpr (std::is_same_v<T, float>) {
+      device_.copy(stream, update + own.stack, own.stack_pitch, leaving + own.shard, own.shard_pitch, own.width,
+                   own.rows);
+    } else {
+      launch_rows(stream, own.rows, own.width,
+                  RoundRectangle<T>{own.width, (update + own.stack).raw(), own.stack_pitch, (leaving + own.shard).raw(),
+                                    own.shard_pitch});
+    }
   }
 }
 
@@ -250,21 +306,17 @@ DevicePointer<float> Engine::shards_of(int index) const {
   return gathered_[group_of_.at(index) % 2].as<float>() + staged_.at(index);
 }
 
-/// Where its update does.
-DevicePointer<float> Engine::updates_of(int index) const {
-  return updates_[group_of_.at(index) % 2].as<float>() + staged_.at(index);
-}
-
 void Engine::update_elements(int bucket) {
   Stream& stream = on(canzona::Stream::compute);
   const bool moves = rules_.elementwise->moves(steps_);
   for (OwnedElements& own : elements_[bucket]) {
-    const std::int64_t count = own.range.size();
     const DevicePointer<float> update = element_update_.as<float>();
     own.optimizer->step(stream, static_cast<float>(agreement_.factor), gradient_.as<float>() + own.range.begin, update);
     if (!moves) continue;
-    apply_update(stream, element_options_, update, master_.as<float>() + own.range.begin,
-                 weights_.as<float>() + own.range.begin, count);
+    with_weight_type(type(), [&]<class T>(T) {
+      apply_update<float, T>(stream, element_options_, update, master(own.range.begin),
+                             place<T>(weights_, own.range.begin), own.range.size());
+    });
   }
 }
 
@@ -272,11 +324,14 @@ void Engine::update_elements(int bucket) {
 /// computed all of it.
 void Engine::apply(int index) {
   if (!rules_.matrix->moves(steps_)) return;
-  const std::int64_t count = workload_.buffer.slot_of(index).elements.size();
-  const bool computed_here = redundant() || is_whole();
-  const DevicePointer<float> update = computed_here ? updates_of(index) + at_.tp * count : slot(gradient_, index);
-  apply_update(on(canzona::Stream::compute), workload_.optimizer_options, update, slot(master_, index),
-               slot(weights_, index), count);
+  const Range& elements = workload_.buffer.slot_of(index).elements;
+  with_weight_type(type(), [&]<class T>(T) {
+    const bool computed_here = redundant() || is_whole();
+    const DevicePointer<T> update =
+        computed_here ? updates_of<T>(index) + at_.tp * elements.size() : returned_update<T>(index);
+    apply_update<T, T>(on(canzona::Stream::compute), workload_.optimizer_options, update, master(elements.begin),
+                       place<T>(weights_, elements.begin), elements.size());
+  });
 }
 
 }  // namespace canzona::optimized

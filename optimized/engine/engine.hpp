@@ -16,9 +16,11 @@
 namespace canzona::optimized {
 
 struct EngineSettings {
-  bool overlap = true;              ///< off: each step is waited for before the next is begun
-  std::int64_t tokens = 64;         ///< rows of the activations in forward and backward
-  DType gradient = DType::fp32;     ///< in which gradients travel: fp32 or bf16
+  bool overlap = true;       ///< off: each step is waited for before the next is begun
+  std::int64_t tokens = 64;  ///< rows of the activations in forward and backward
+  /// fp32, or bf16 or fp16 for products of orthogonalizations, updates as they travel, and the model's weights beside
+  /// masters in fp32; gradients travel in fp32 or bf16.
+  reference::Precision precision = reference::make_precision(DType::fp32, DType::fp32);
   std::string variant = {};         ///< of the matrix optimizer, where it has several; empty: its first
   std::size_t kept_iterations = 2;  ///< whose times can be asked for afterwards
 };
@@ -29,7 +31,8 @@ struct StepTime {
   double end = 0;
 };
 
-/// One rank. All memory is taken by the constructor. Weights, gradients and updates are fp32.
+/// One rank. All memory is taken by the constructor. Gradients are kept in fp32, and so are master weights, of the
+/// elements that this rank owns; where weights are fp32, they are their own masters.
 class Engine {
  public:
   /// The noise of `objective` has to recur: it is drawn here. All arguments must outlive the engine.
@@ -53,8 +56,10 @@ class Engine {
   /// What this rank has sent; the other ranks' entries are 0.
   const Traffic& traffic() const { return traffic_; }
 
-  /// A copy of the model's weights, flat as the workload's buffer; after finish().
+  /// Copies, flat as the workload's buffer, of the model's weights, and of master weights where this rank owns them (0
+  /// elsewhere); after finish().
   std::vector<float> weights();
+  std::vector<float> masters();
 
  private:
   /// Blocks of one parameter that have one shape, updated as a stack.
@@ -62,7 +67,7 @@ class Engine {
     std::unique_ptr<MatrixOptimizer> optimizer;
     std::int64_t count = 0;
     std::vector<Rectangle> rectangles;
-    bool is_in_place = false;  ///< it stands among the shards as the optimizer needs it
+    bool is_in_place = false;  ///< its gradient stands among the shards as the optimizer needs it
   };
   /// A run of elements of one elementwise parameter that this rank owns.
   struct OwnedElements {
@@ -71,6 +76,8 @@ class Engine {
   };
 
   void take_memory();
+  void take_masters();
+  void put_weights(const Slot& slot, const std::vector<float>& initial);
   void draw_noise();
   void prepare_dp_collectives();
   void prepare_micro_group(int index);
@@ -81,7 +88,20 @@ class Engine {
   bool is_whole() const { return workload_.mesh.tp == 1; }
   bool redundant() const { return workload_.plan.matrix_update == MatrixUpdate::redundant; }
   const Parameter& parameter(int index) const { return workload_.model.parameters[index]; }
-  DevicePointer<float> slot(const Buffer& buffer, int parameter) const;
+  DType type() const { return settings_.precision.wire.parameter; }  ///< of weights and updates
+  /// Where elements of the workload's buffer begin in another of its size.
+  template <class T>
+  DevicePointer<T> place(const Buffer& buffer, std::int64_t position) const {
+    return buffer.as<T>() + position;
+  }
+  std::int64_t begin_of(int parameter) const { return workload_.buffer.slot_of(parameter).elements.begin; }
+  DevicePointer<float> slot(const Buffer& buffer, int parameter) const {
+    return place<float>(buffer, begin_of(parameter));
+  }
+  /// The elements that this rank owns.
+  std::vector<Range> owned() const;
+  /// The master weights from a position on that this rank owns.
+  DevicePointer<float> master(std::int64_t position) const;
 
   Stream& on(canzona::Stream stream) { return *streams_[static_cast<std::size_t>(stream)]; }
   void enqueue(int index);
@@ -94,7 +114,18 @@ class Engine {
   void add_own_squares(Stream& stream);
   void update(int parameter);
   DevicePointer<float> shards_of(int parameter) const;
-  DevicePointer<float> updates_of(int parameter) const;
+  /// Where the update of a matrix stands, its shards one after another.
+  template <class T>
+  DevicePointer<T> updates_of(int parameter) const {
+    return updates_[group_of_.at(parameter) % 2].as<T>() + staged_.at(parameter);
+  }
+  /// Where the update of this rank's shard comes back: the gradient's place, which is free by then.
+  template <class T>
+  DevicePointer<T> returned_update(int parameter) const {
+    return DevicePointer<T>(reinterpret_cast<T*>(slot(gradient_, parameter).raw()));
+  }
+  template <class T>
+  void place_update(const BlockStack& stack, DevicePointer<const float> update, DevicePointer<T> leaving);
   void update_elements(int bucket);
   void apply(int parameter);
 
@@ -107,8 +138,9 @@ class Engine {
   reference::OptimizerPair<float> rules_;  // what only depends on the step's number
   Schedule schedule_;
 
-  Buffer weights_, gradient_, master_;
-  std::vector<Buffer> noise_;  // by iteration of the objective's period, then by sample
+  Buffer weights_, gradient_, masters_;
+  std::map<std::int64_t, std::int64_t> masters_of_;  // by where a run of owned elements begins: where its masters do
+  std::vector<Buffer> noise_;                        // by iteration of the objective's period, then by sample
   std::vector<std::vector<int>> products_of_layer_;
   Buffer activations_, products_;
   // Micro-groups alternate between two halves: a gather fills one while the group before is computed.

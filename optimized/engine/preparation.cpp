@@ -40,7 +40,10 @@ Engine::Engine(const Workload& workload, Rank& rank, const reference::Objective<
 
 void Engine::take_memory() {
   const std::int64_t numel = workload_.buffer.numel();
-  for (Buffer* buffer : {&weights_, &gradient_, &master_}) *buffer = device_.allocate_elements<float>(numel);
+  const auto bytes = [](std::int64_t elements, DType of) { return static_cast<std::size_t>(elements * bytes_of(of)); };
+  gradient_ = device_.allocate_elements<float>(numel);
+  weights_ = device_.allocate(bytes(numel, type()));
+  if (type() != DType::fp32) take_masters();
   std::int64_t widest = 0, largest = 0, product = 0;
   for (const Slot& own : workload_.buffer.slots) {
     const Parameter& parameter = this->parameter(own.parameter);
@@ -48,9 +51,7 @@ void Engine::take_memory() {
     for_each_element(parameter, workload_.mesh.tp, at_.tp, 0, [&](std::int64_t whole, std::int64_t position) {
       initial[static_cast<std::size_t>(position)] = objective_.initial_weight(own.parameter, whole);
     });
-    for (const Buffer* buffer : {&weights_, &master_})
-      device_.copy(*streams_[0], initial.data(), slot(*buffer, own.parameter).raw(), initial.size() * sizeof(float));
-    streams_[0]->synchronize();
+    put_weights(own, initial);
     largest = std::max(largest, own.elements.size());
   }
   for (const auto& parameters : products_of_layer_) {
@@ -60,8 +61,8 @@ void Engine::take_memory() {
       product = std::max(product, shard.numel());
     }
   }
-  activations_ = device_.allocate_elements<float>(settings_.tokens * widest);
-  products_ = device_.allocate_elements<float>(std::max(settings_.tokens * widest, product));
+  activations_ = device_.allocate(bytes(settings_.tokens * widest, type()));
+  products_ = device_.allocate(bytes(std::max(settings_.tokens * widest, product), type()));
   element_update_ = device_.allocate_elements<float>(largest);
 
   std::int64_t staging = 0;
@@ -76,8 +77,36 @@ void Engine::take_memory() {
   }
   for (const int half : {0, 1}) {
     if (!is_whole()) gathered_[half] = device_.allocate_elements<float>(staging);
-    updates_[half] = device_.allocate_elements<float>(staging);
+    updates_[half] = device_.allocate(bytes(staging, type()));
   }
+}
+
+void Engine::take_masters() {
+  std::int64_t count = 0;
+  for (const Range& range : owned()) {
+    masters_of_[range.begin] = count;
+    count += range.size();
+  }
+  masters_ = device_.allocate_elements<float>(count);
+}
+
+/// A slot's first weights, and of those that this rank owns their masters.
+void Engine::put_weights(const Slot& slot, const std::vector<float>& initial) {
+  with_weight_type(type(), [&]<class T>(T) {
+    std::vector<T> rounded;
+    for (const float weight : initial) rounded.push_back(static_cast<T>(weight));
+    device_.copy(*streams_[0], rounded.data(), place<T>(weights_, slot.elements.begin).raw(),
+                 rounded.size() * sizeof(T));
+    streams_[0]->synchronize();
+  });
+  if (type() == DType::fp32) return;
+  for (const Range& range : owned()) {
+    const Range mine = intersection(range, slot.elements);
+    if (mine.empty()) continue;
+    device_.copy(*streams_[0], initial.data() + (mine.begin - slot.elements.begin), master(mine.begin).raw(),
+                 static_cast<std::size_t>(mine.size()) * sizeof(float));
+  }
+  streams_[0]->synchronize();
 }
 
 void Engine::draw_noise() {
@@ -107,17 +136,19 @@ void Engine::prepare_dp_collectives() {
       shares.push_back(owned_ranges(plan, workload_.buffer, static_cast<int>(index), dp_rank));
     const bool all = plan.gradient_reduction == GradientReduction::all_reduce;
     const DevicePointer<float> gradient = gradient_.as<float>();
-    if (plan.mesh.dp == 1 && settings_.gradient == DType::fp32) {
+    const DType travels = settings_.precision.wire.gradient;
+    if (plan.mesh.dp == 1 && travels == DType::fp32) {
       reductions_.push_back(nullptr);  // its average is what it is
       parameter_gathers_.push_back(nullptr);
       continue;
     }
     reductions_.push_back(
-        all ? rank_.dp.all_reduce(device_, gradient, workload_.buffer.buckets[index].elements, settings_.gradient)
-            : rank_.dp.reduce_scatter(device_, gradient, shares, settings_.gradient));
+        all ? rank_.dp.all_reduce(device_, gradient, workload_.buffer.buckets[index].elements, travels)
+            : rank_.dp.reduce_scatter(device_, gradient, shares, travels));
     const bool gathers = plan.parameter_gather != ParameterGather::none;
-    parameter_gathers_.push_back(gathers ? rank_.dp.all_gather(device_, weights_.as<float>(), shares, DType::fp32)
-                                         : nullptr);
+    parameter_gathers_.push_back(!gathers ? nullptr : with_weight_type(type(), [&]<class T>(T) {
+      return rank_.dp.all_gather(device_, weights_.as<T>(), shares);
+    }));
   }
   squares_ = device_.allocate_elements<std::int64_t>(ExactSum::kIntegers);
   agreed_squares_ = device_.allocate_on_host(static_cast<std::size_t>(ExactSum::bytes()));
@@ -137,12 +168,13 @@ void Engine::prepare_micro_group(int index) {
     const std::int64_t count = workload_.buffer.slot_of(member.parameter).elements.size();
     for (int other = 0; other < tp; ++other) {
       if (redundant() || other == member.host) gather.add_send(other, own, count);
-      if (computes(member)) {
-        const std::int64_t place = staged_.at(member.parameter) + other * count;
-        gather.add_receive(other, gathered_[index % 2].as<float>() + place, count);
-        scatter.add_send(other, updates_[index % 2].as<float>() + place, count);
-      }
-      if (other == member.host) scatter.add_receive(other, own, count);
+      const std::int64_t begin = other * count;
+      if (computes(member))
+        gather.add_receive(other, gathered_[index % 2].as<float>() + staged_.at(member.parameter) + begin, count);
+      with_weight_type(type(), [&]<class T>(T) {
+        if (computes(member)) scatter.add_send(other, updates_of<T>(member.parameter) + begin, count);
+        if (other == member.host) scatter.add_receive(other, returned_update<T>(member.parameter), count);
+      });
     }
   }
   gathers_.push_back(is_whole() ? nullptr : rank_.tp.all_to_all(std::move(gather)));
@@ -182,8 +214,9 @@ void Engine::prepare_stacks() {
       by_shape[{shape.rows, shape.cols}].push_back(block);
     }
     for (const auto& [sides, blocks] : by_shape) {
-      Preparation own{workload_.optimizer_options, device_, workspace_,
-                      {sides.first, sides.second}, {},      settings_.variant};
+      Preparation own{workload_.optimizer_options,   device_, workspace_,
+                      {sides.first, sides.second},   {},      settings_.variant,
+                      settings_.precision.arithmetic};
       std::vector<const canzona::Block*> stacked;
       for (const std::size_t block : blocks) {
         own.turns.push_back(workload_.turns[static_cast<std::size_t>(index)][block]);

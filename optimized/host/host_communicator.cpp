@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "optimized/device/bf16.hpp"
+#include "optimized/device/narrow.hpp"
 #include "reference/core/error.hpp"
 #include "reference/plan/traffic.hpp"
 
@@ -90,7 +90,7 @@ class ReduceScatter final : public Collective {
     Wire* packed = leaving_.as<Wire>().raw();
     for (const auto& share : shares_) {
       for (const Range& range : share) {
-        for (std::int64_t i = range.begin; i < range.end; ++i) *packed++ = to_bf16(data_.raw()[i]);
+        for (std::int64_t i = range.begin; i < range.end; ++i) *packed++ = Bf16(data_.raw()[i]);
       }
     }
   }
@@ -106,10 +106,10 @@ class ReduceScatter final : public Collective {
       constexpr std::int64_t kBlock = 4096;
       for (std::int64_t begin = 0; begin < count; begin += kBlock) {
         const std::int64_t end = std::min(begin + kBlock, count);
-        for (std::int64_t i = begin; i < end; ++i) sums[i] = 0.0f + value(arrived[first + i]);
+        for (std::int64_t i = begin; i < end; ++i) sums[i] = 0.0f + static_cast<float>(arrived[first + i]);
         for (int member = 1; member < members; ++member) {
           const Wire* own = arrived + member * own_ + first;
-          for (std::int64_t i = begin; i < end; ++i) sums[i] += value(own[i]);
+          for (std::int64_t i = begin; i < end; ++i) sums[i] += static_cast<float>(own[i]);
         }
         for (std::int64_t i = begin; i < end; ++i) {
           sums[i] /= static_cast<float>(members);
@@ -119,14 +119,6 @@ class ReduceScatter final : public Collective {
       first += count;
     }
   }
-  static float value(Wire element) {
-    if constexpr (kPacks) {
-      return from_bf16(element);
-    } else {
-      return element;
-    }
-  }
-
   HostCommunicator& communicator_;
   DevicePointer<float> data_;
   Shares shares_;
@@ -137,7 +129,8 @@ class ReduceScatter final : public Collective {
 };
 
 /// Shares go straight to everyone, as they are.
-Transfer gathering(HostCommunicator& communicator, DevicePointer<float> data, const Shares& shares) {
+template <class T>
+Transfer gathering(HostCommunicator& communicator, DevicePointer<T> data, const Shares& shares) {
   const int own = communicator.rank();
   Transfer transfer(communicator.size());
   for (int member = 0; member < communicator.size(); ++member) {
@@ -150,15 +143,15 @@ Transfer gathering(HostCommunicator& communicator, DevicePointer<float> data, co
   return transfer;
 }
 
-/// The same in bf16.
+/// The same, rounded to bf16 on the way.
 class PackedGather final : public Collective {
  public:
   PackedGather(HostCommunicator& communicator, Device& device, DevicePointer<float> data, const Shares& shares)
       : communicator_(communicator), data_(data), shares_(shares), transfer_(communicator.size()) {
     std::int64_t all = 0;
     for (const auto& share : shares) all += count_of(share);
-    packed_ = device.allocate_elements<std::uint16_t>(all);
-    DevicePointer<std::uint16_t> place = packed_.as<std::uint16_t>();
+    packed_ = device.allocate_elements<Bf16>(all);
+    DevicePointer<Bf16> place = packed_.as<Bf16>();
     for (int member = 0; member < communicator.size(); ++member) {
       const std::int64_t count = count_of(shares[static_cast<std::size_t>(member)]);
       for (int other = 0; other < communicator.size(); ++other) {
@@ -171,11 +164,11 @@ class PackedGather final : public Collective {
 
   void start(Stream& stream) override {
     stream.run([this] {
-      visit([&](int member, float& element, std::uint16_t& packed) {
-        if (member == communicator_.rank()) packed = to_bf16(element);
+      visit([&](int member, float& element, Bf16& packed) {
+        if (member == communicator_.rank()) packed = Bf16(element);
       });
       communicator_.exchange(transfer_);
-      visit([&](int, float& element, std::uint16_t& packed) { element = from_bf16(packed); });
+      visit([&](int, float& element, Bf16& packed) { element = static_cast<float>(packed); });
     });
   }
   std::int64_t bytes_sent() const override { return bytes_to_others(transfer_, communicator_.rank()); }
@@ -183,7 +176,7 @@ class PackedGather final : public Collective {
  private:
   template <class Body>
   void visit(const Body& body) {
-    std::uint16_t* packed = packed_.as<std::uint16_t>().raw();
+    Bf16* packed = packed_.as<Bf16>().raw();
     for (std::size_t member = 0; member < shares_.size(); ++member) {
       for (const Range& range : shares_[member]) {
         for (std::int64_t i = range.begin; i < range.end; ++i)
@@ -254,13 +247,12 @@ class SumIntegers final : public Collective {
 
 std::unique_ptr<Collective> HostCommunicator::reduce_scatter(Device& device, DevicePointer<float> data,
                                                              const Shares& shares, DType wire) {
-  if (wire == DType::bf16) return std::make_unique<ReduceScatter<std::uint16_t>>(*this, device, data, shares);
+  if (wire == DType::bf16) return std::make_unique<ReduceScatter<Bf16>>(*this, device, data, shares);
   return std::make_unique<ReduceScatter<float>>(*this, device, data, shares);
 }
 
-std::unique_ptr<Collective> HostCommunicator::all_gather(Device& device, DevicePointer<float> data,
-                                                         const Shares& shares, DType wire) {
-  if (wire == DType::bf16) return std::make_unique<PackedGather>(*this, device, data, shares);
+std::unique_ptr<Collective> HostCommunicator::all_gather_bytes(Device&, DevicePointer<std::byte> data,
+                                                               const Shares& shares) {
   return all_to_all(gathering(*this, data, shares));
 }
 
@@ -268,7 +260,9 @@ std::unique_ptr<Collective> HostCommunicator::all_reduce(Device& device, DeviceP
                                                          DType wire) {
   Shares shares;
   for (const Range& range : even_ranges(elements, size())) shares.push_back({range});
-  return std::make_unique<Both>(reduce_scatter(device, data, shares, wire), all_gather(device, data, shares, wire));
+  auto gather = wire == DType::bf16 ? std::make_unique<PackedGather>(*this, device, data, shares)
+                                    : all_to_all(gathering(*this, data, shares));
+  return std::make_unique<Both>(reduce_scatter(device, data, shares, wire), std::move(gather));
 }
 
 std::unique_ptr<Collective> HostCommunicator::all_to_all(Transfer transfer) {

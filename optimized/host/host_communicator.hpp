@@ -14,8 +14,6 @@ class HostCommunicator : public Communicator {
  public:
   std::unique_ptr<Collective> reduce_scatter(Device& device, DevicePointer<float> data, const Shares& shares,
                                              DType wire) final;
-  std::unique_ptr<Collective> all_gather(Device& device, DevicePointer<float> data, const Shares& shares,
-                                         DType wire) final;
   std::unique_ptr<Collective> all_reduce(Device& device, DevicePointer<float> data, Range elements, DType wire) final;
   std::unique_ptr<Collective> all_to_all(Transfer transfer) final;
   std::unique_ptr<Collective> all_reduce(Device& device, DevicePointer<std::int64_t> integers,
@@ -27,10 +25,13 @@ class HostCommunicator : public Communicator {
   virtual void exchange(const Transfer& transfer) = 0;
 
   /// Every member's text, by member: on all members, or on the first alone (nothing on others). On the caller's thread.
+  using Communicator::all_gather;
   std::vector<std::string> all_gather(const std::string& own) { return gather(own, true); }
   std::vector<std::string> gather(const std::string& own) { return gather(own, false); }
 
  private:
+  std::unique_ptr<Collective> all_gather_bytes(Device& device, DevicePointer<std::byte> data,
+                                               const Shares& shares) final;
   std::vector<std::string> gather(const std::string& own, bool to_all);
 };
 

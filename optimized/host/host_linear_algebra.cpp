@@ -82,27 +82,29 @@ void upper_of_square(ThreadTeam& team, float alpha, const float* A, Transpose a,
   });
 }
 
-/// The upper triangle of C[begin…][begin…] ← A·B, `size` rows of it, of n × n matrices: cut into squares beside the
-/// diagonal, as large as can be, for gemm, and small ones on it, whose lower half is computed for nothing.
-void upper_of_product(const float* A, const float* B, float* C, std::int64_t n, std::int64_t begin, std::int64_t size) {
+/// The upper triangle of C[begin…][begin…] ← A·B + beta·C, `size` rows of it, of n × n matrices: cut into squares
+/// beside the diagonal, as large as can be, for gemm, and small ones on it, whose lower half is computed for nothing.
+void upper_of_product(const float* A, const float* B, float beta, float* C, std::int64_t n, std::int64_t begin,
+                      std::int64_t size) {
   constexpr std::int64_t kLeaf = 128;
   const auto rectangle = [&](std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) {
-    multiply(Part{rows, cols, n, 1, 0, Transpose::no, Transpose::no, n, n, n}, A + row * n, B + col, C + row * n + col);
+    multiply(Part{rows, cols, n, 1, beta, Transpose::no, Transpose::no, n, n, n}, A + row * n, B + col,
+             C + row * n + col);
   };
   if (size <= kLeaf) return rectangle(begin, size, begin, size);
   const std::int64_t half = (size / 2 + 15) / 16 * 16;  // a multiple of the widest vector
   rectangle(begin, half, begin + half, size - half);
-  upper_of_product(A, B, C, n, begin, half);
-  upper_of_product(A, B, C, n, begin + half, size - half);
+  upper_of_product(A, B, beta, C, n, begin, half);
+  upper_of_product(A, B, beta, C, n, begin + half, size - half);
 }
 
 /// The same of all of C, by the team.
-void upper_of_product(ThreadTeam& team, const float* A, const float* B, float* C, std::int64_t n) {
+void upper_of_product(ThreadTeam& team, const float* A, const float* B, float beta, float* C, std::int64_t n) {
   const double flops = static_cast<double>(n) * static_cast<double>(n * n);
   in_pieces(team, n, flops, of_triangle, [&](std::int64_t begin, std::int64_t size) {
     const std::int64_t end = begin + size;
-    const Part beside{size, n - end, n, 1, 0, Transpose::no, Transpose::no, n, n, n};
-    upper_of_product(A, B, C, n, begin, size);
+    const Part beside{size, n - end, n, 1, beta, Transpose::no, Transpose::no, n, n, n};
+    upper_of_product(A, B, beta, C, n, begin, size);
     if (end < n) multiply(beside, A + begin * n, B + end, C + begin * n + end);
   });
 }
@@ -169,23 +171,22 @@ void HostLinearAlgebra::symmetric_products(Stream& stream, float alpha, MatrixIn
   });
 }
 
-void HostLinearAlgebra::commuting_products(Stream& stream, MatrixIn A, MatrixIn B, MatrixOut C, std::int64_t count) {
+void HostLinearAlgebra::commuting_products(Stream& stream, MatrixIn A, MatrixIn B, float beta, MatrixOut C,
+                                           std::int64_t count) {
   each(stream, count, [=](std::int64_t index, ThreadTeam& team) {
-    upper_of_product(team, address(A, index), address(B, index), address(C, index), C.rows);
+    upper_of_product(team, address(A, index), address(B, index), beta, address(C, index), C.rows);
     mirror(team, address(C, index), C.rows, AsItIs{});
   });
 }
 
-void HostLinearAlgebra::quadratics(Stream& stream, const Quadratic& coefficients, MatrixIn A, MatrixOut P,
-                                   std::int64_t count) {
+void HostLinearAlgebra::quadratics(Stream& stream, float b, float c, MatrixIn A, MatrixOut P, std::int64_t count) {
   each(stream, count, [=](std::int64_t index, ThreadTeam& team) {
     const std::int64_t n = P.rows;
     const float* values = address(A, index);
-    upper_of_square(team, coefficients.c, values, Transpose::no, n, 0, address(P, index), n);
-    // The other terms on the way to the lower triangle.
-    mirror(team, address(P, index), n, [=](std::int64_t i, std::int64_t j, float value) {
-      return value + coefficients.b * values[i * n + j] + (i == j ? coefficients.a : 0.0f);
-    });
+    upper_of_square(team, c, values, Transpose::no, n, 0, address(P, index), n);
+    // The other term on the way to the lower triangle.
+    mirror(team, address(P, index), n,
+           [=](std::int64_t i, std::int64_t j, float value) { return value + b * values[i * n + j]; });
   });
 }
 

@@ -1,7 +1,8 @@
-// Products by OpenBLAS and factorizations by LAPACK on the threads of a host device.
+// Products in fp32 by OpenBLAS and factorizations by LAPACK on the threads of a host device.
 #pragma once
 
 #include "optimized/device/linear_algebra.hpp"
+#include "optimized/host/host_products.hpp"
 #include "optimized/host/thread_team.hpp"
 
 namespace canzona::optimized {
@@ -16,8 +17,8 @@ class HostLinearAlgebra final : public LinearAlgebra {
                 std::int64_t count) override;
   void symmetric_products(Stream& stream, float alpha, MatrixIn A, Transpose a, float beta, MatrixOut C,
                           std::int64_t count) override;
-  void commuting_products(Stream& stream, MatrixIn A, MatrixIn B, MatrixOut C, std::int64_t count) override;
-  void quadratics(Stream& stream, const Quadratic& coefficients, MatrixIn A, MatrixOut P, std::int64_t count) override;
+  void commuting_products(Stream& stream, MatrixIn A, MatrixIn B, float beta, MatrixOut C, std::int64_t count) override;
+  void quadratics(Stream& stream, float b, float c, MatrixIn A, MatrixOut P, std::int64_t count) override;
 
   std::int64_t factorization_bytes(std::int64_t n) const override;
   void eigh(Stream& stream, MatrixOut A, DevicePointer<float> values, DevicePointer<std::int32_t> found,
@@ -29,8 +30,15 @@ class HostLinearAlgebra final : public LinearAlgebra {
   template <class Compute>
   void each(Stream& stream, std::int64_t count, Compute compute);
 
+  MatrixProducts<double>& fp64() override { return fp64_; }
+  MatrixProducts<Bf16>& bf16() override { return bf16_; }
+  MatrixProducts<Fp16>& fp16() override { return fp16_; }
+
   ThreadTeam& team_;
   ThreadTeam alone_{1};
+  HostProducts<double> fp64_{team_};
+  HostProducts<Bf16> bf16_{team_};
+  HostProducts<Fp16> fp16_{team_};
 };
 
 }  // namespace canzona::optimized

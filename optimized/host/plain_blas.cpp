@@ -13,16 +13,18 @@ using RowMajor = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::Ro
 template <class Scalar>
 using ColumnMajor = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
 
-RowMajor<float> operand(CBLAS_TRANSPOSE transpose, int rows, int cols, const float* data, int pitch) {
+template <class Scalar>
+RowMajor<Scalar> operand(CBLAS_TRANSPOSE transpose, int rows, int cols, const Scalar* data, int pitch) {
   const bool turned = transpose == CblasTrans;
-  const Eigen::Map<const RowMajor<float>, 0, Eigen::OuterStride<>> stored(data, turned ? cols : rows,
-                                                                          turned ? rows : cols, {pitch});
-  return turned ? RowMajor<float>(stored.transpose()) : RowMajor<float>(stored);
+  const Eigen::Map<const RowMajor<Scalar>, 0, Eigen::OuterStride<>> stored(data, turned ? cols : rows,
+                                                                           turned ? rows : cols, {pitch});
+  return turned ? RowMajor<Scalar>(stored.transpose()) : RowMajor<Scalar>(stored);
 }
 
-void add_product(const RowMajor<float>& product, float alpha, float beta, float* C, int pitch) {
-  Eigen::Map<RowMajor<float>, 0, Eigen::OuterStride<>> out(C, product.rows(), product.cols(), {pitch});
-  out = beta == 0 ? RowMajor<float>(alpha * product) : RowMajor<float>(alpha * product + beta * out);
+template <class Scalar>
+void add_product(const RowMajor<Scalar>& product, Scalar alpha, Scalar beta, Scalar* C, int pitch) {
+  Eigen::Map<RowMajor<Scalar>, 0, Eigen::OuterStride<>> out(C, product.rows(), product.cols(), {pitch});
+  out = beta == 0 ? RowMajor<Scalar>(alpha * product) : RowMajor<Scalar>(alpha * product + beta * out);
 }
 
 template <class Scalar>
@@ -50,13 +52,18 @@ char* openblas_get_corename() {
 
 void cblas_sgemm(CBLAS_ORDER, CBLAS_TRANSPOSE a, CBLAS_TRANSPOSE b, int m, int n, int k, float alpha, const float* A,
                  int lda, const float* B, int ldb, float beta, float* C, int ldc) {
-  add_product(operand(a, m, k, A, lda) * operand(b, k, n, B, ldb), alpha, beta, C, ldc);
+  add_product<float>(operand(a, m, k, A, lda) * operand(b, k, n, B, ldb), alpha, beta, C, ldc);
+}
+
+void cblas_dgemm(CBLAS_ORDER, CBLAS_TRANSPOSE a, CBLAS_TRANSPOSE b, int m, int n, int k, double alpha, const double* A,
+                 int lda, const double* B, int ldb, double beta, double* C, int ldc) {
+  add_product<double>(operand(a, m, k, A, lda) * operand(b, k, n, B, ldb), alpha, beta, C, ldc);
 }
 
 void cblas_ssyrk(CBLAS_ORDER, CBLAS_UPLO, CBLAS_TRANSPOSE a, int n, int k, float alpha, const float* A, int lda,
                  float beta, float* C, int ldc) {
   const RowMajor<float> own = operand(a, n, k, A, lda);
-  add_product(own * own.transpose(), alpha, beta, C, ldc);
+  add_product<float>(own * own.transpose(), alpha, beta, C, ldc);
 }
 
 void ssyevd_(const char*, const char*, const int* n, float* A, const int*, float* values, float*, const int*, int*,

@@ -6,14 +6,18 @@
 #include <cstdint>
 
 #include "optimized/device/kernel.hpp"
+#include "optimized/device/narrow.hpp"
 
 namespace canzona::optimized {
 
-struct Copy {
-  const float* from;
-  float* to;
-  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = from[i]; }
+/// to ← from, rounded where the other type is narrower.
+template <class From, class To>
+struct Convert {
+  const From* from;
+  To* to;
+  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = static_cast<To>(static_cast<Wide<From>>(from[i])); }
 };
+using Copy = Convert<float, float>;
 
 /// to ← scale·from
 struct Multiply {
@@ -31,20 +35,21 @@ struct Square {
   }
 };
 
-/// M ← μM + w·f·G; U = μM + w·f·G with Nesterov, M without.
+/// M ← μM + w·f·G, rounded to its type; U = μM + w·f·G with Nesterov, M without.
+template <class T>
 struct Momentum {
   float mu;
   float weight;
   float factor;
   bool nesterov;
   const float* gradient;
-  float* momentum;
+  T* momentum;
   float* direction;
 
   CANZONA_KERNEL void operator()(std::int64_t i) {
     const float g = weight * (factor * gradient[i]);
-    const float m = mu * momentum[i] + g;
-    momentum[i] = m;
+    momentum[i] = static_cast<T>(mu * static_cast<float>(momentum[i]) + g);
+    const auto m = static_cast<float>(momentum[i]);
     direction[i] = nesterov ? mu * m + g : m;
   }
 };

@@ -20,11 +20,12 @@ Muon::Muon(const Preparation& own)
       eps_(own.options.number("eps")),
       adds_eps_(own.options.is("eps_form", "add")),
       scale_(static_cast<float>(reference::muon_scale(own.options.text("scale"), shape_))),
-      momentum_(own.device.allocate_elements<float>(count_ * shape_.numel())),
+      momentum_type_(parse_dtype(own.options.text("momentum_dtype"), "momentum_dtype")),
+      momentum_(own.device.allocate(static_cast<std::size_t>(count_ * shape_.numel() * bytes_of(momentum_type_)))),
       newton_schulz_(
           own.device, own.workspace, kNewtonSchulz, shape_, count_,
           reference::newton_schulz_coefficients(own.options.text("coefficients"), own.options.integer("ns_steps")),
-          own.variant) {
+          own.variant, own.arithmetic) {
   workspace_.reserve(kX, count_ * shape_.numel() * static_cast<std::int64_t>(sizeof(float)));
   workspace_.reserve(kNorms, count_ * static_cast<std::int64_t>(sizeof(double)));
 }
@@ -37,8 +38,10 @@ DevicePointer<float> Muon::orthogonalized(Stream& stream, float factor, DevicePo
   const DevicePointer<float> X = workspace_.slot<float>(kX);
   const DevicePointer<double> norms = workspace_.slot<double>(kNorms);
   const std::int64_t numel = shape_.numel();
-  launch(stream, count_ * numel,
-         Momentum{mu_, weight_, factor, nesterov_, gradient.raw(), momentum_.as<float>().raw(), X.raw()});
+  with_weight_type(momentum_type_, [&]<class T>(T) {
+    launch(stream, count_ * numel,
+           Momentum<T>{mu_, weight_, factor, nesterov_, gradient.raw(), momentum_.as<T>().raw(), X.raw()});
+  });
   launch_sums(stream, count_, numel, norms, Square{X.raw()});
   launch(stream, count_, InverseNorm{eps_, adds_eps_, norms.raw()});
   launch_rows(stream, count_, numel, MultiplyRows{norms.raw(), X.raw()});
@@ -58,6 +61,7 @@ const EngineOptimizerRegistration registration{EngineOptimizer{
     .variants = newton_schulz_variants(),
     .make = [](const Preparation& own) { return std::make_unique<Muon>(own); },
     .amplification = newton_schulz_amplification,
+    .roundings = newton_schulz_roundings,
 }};
 
 }  // namespace

@@ -34,6 +34,7 @@ class Muon : public MatrixOptimizer {
   double eps_;
   bool adds_eps_;
   float scale_;
+  DType momentum_type_;
   Buffer momentum_;
   NewtonSchulz newton_schulz_;
 };

@@ -116,6 +116,7 @@ const EngineOptimizerRegistration registration{EngineOptimizer{
     .order = 0,
     .variants = newton_schulz_variants(),
     .make = [](const Preparation& own) { return std::make_unique<NorMuon>(own); },
+    .roundings = newton_schulz_roundings,
 }};
 
 }  // namespace

@@ -13,28 +13,30 @@ namespace {
 using reference::DecayForm;
 
 /// The expressions of reference::Optimizer::apply.
+template <class Update, class Weight>
 struct Apply {
   DecayForm form;
   float rate;
   float decay;
   float product;
   float kept;
-  const float* update;
+  const Update* update;
   float* master;
-  float* weights;
+  Weight* weights;
 
   CANZONA_KERNEL void operator()(std::int64_t i) {
+    const auto u = static_cast<float>(update[i]);
     float w = master[i];
     if (form == DecayForm::before) {
-      w = kept * w - rate * update[i];
+      w = kept * w - rate * u;
     } else if (form == DecayForm::with_step) {
-      w -= rate * (update[i] + decay * w);
+      w -= rate * (u + decay * w);
     } else {
-      w -= rate * update[i];
+      w -= rate * u;
       w -= product * w;
     }
     master[i] = w;
-    weights[i] = w;
+    weights[i] = static_cast<Weight>(w);
   }
 };
 
@@ -58,14 +60,26 @@ std::unique_ptr<MatrixOptimizer> EngineOptimizer::prepare(Preparation own) const
   return make(own);
 }
 
-void apply_update(Stream& stream, const Options& options, DevicePointer<const float> update,
-                  DevicePointer<float> master, DevicePointer<float> weights, std::int64_t count) {
+template <class Update, class Weight>
+void apply_update(Stream& stream, const Options& options, DevicePointer<const Update> update,
+                  DevicePointer<float> master, DevicePointer<Weight> weights, std::int64_t count) {
   const double lr = options.number("lr");
   const double decay = options.number("weight_decay");
   launch(stream, count,
-         Apply{reference::decay_form(options), static_cast<float>(lr), static_cast<float>(decay),
-               static_cast<float>(lr * decay), static_cast<float>(1 - lr * decay), update.raw(), master.raw(),
-               weights.raw()});
+         Apply<Update, Weight>{reference::decay_form(options), static_cast<float>(lr), static_cast<float>(decay),
+                               static_cast<float>(lr * decay), static_cast<float>(1 - lr * decay), update.raw(),
+                               master.raw(), weights.raw()});
 }
+
+template void apply_update(Stream&, const Options&, DevicePointer<const float>, DevicePointer<float>,
+                           DevicePointer<float>, std::int64_t);
+template void apply_update(Stream&, const Options&, DevicePointer<const float>, DevicePointer<float>,
+                           DevicePointer<Bf16>, std::int64_t);
+template void apply_update(Stream&, const Options&, DevicePointer<const float>, DevicePointer<float>,
+                           DevicePointer<Fp16>, std::int64_t);
+template void apply_update(Stream&, const Options&, DevicePointer<const Bf16>, DevicePointer<float>,
+                           DevicePointer<Bf16>, std::int64_t);
+template void apply_update(Stream&, const Options&, DevicePointer<const Fp16>, DevicePointer<float>,
+                           DevicePointer<Fp16>, std::int64_t);
 
 }  // namespace canzona::optimized

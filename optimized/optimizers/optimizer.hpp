@@ -3,11 +3,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "optimized/device/device.hpp"
 #include "optimized/device/launch.hpp"
+#include "optimized/device/narrow.hpp"
 #include "reference/core/options.hpp"
 #include "reference/core/registry.hpp"
 #include "reference/core/shape.hpp"
@@ -55,6 +57,7 @@ struct Preparation {
   Shape shape;                      ///< of each matrix
   std::vector<std::int64_t> turns;  ///< reference::State::turn of each matrix of the stack
   std::string variant = {};         ///< one of EngineOptimizer::variants, or empty for the first
+  DType arithmetic = DType::fp32;   ///< of the products of an orthogonalization; whoever takes the update rounds it
 
   std::int64_t count() const { return static_cast<std::int64_t>(turns.size()); }
 };
@@ -68,9 +71,12 @@ struct EngineOptimizer {
   std::vector<std::string> variants = {};  ///< ways to compute the same, the usual one first; none: there is one way
   /// Of a preparation whose variant is one of `variants`, or empty where there are none.
   std::function<std::unique_ptr<MatrixOptimizer>(const Preparation&)> make;
-  /// ‖ΔU‖/‖U‖ ÷ ε that rounding may reach in a variant, where that is known in closed form; 0: the same expressions,
-  /// the same bits.
-  std::function<double(const Options&, const std::string& variant)> amplification = {};
+  /// In fp32, ‖ΔU‖/‖U‖ ÷ ε that rounding may reach in a variant, where that is known in closed form; 0: the same
+  /// expressions, the same bits.
+  std::function<std::optional<double>(const Options&, const std::string& variant)> amplification = {};
+  /// How often a bf16 or fp16 run rounds a matrix on the way to its update, the engine's roundings and the reference's
+  /// together; none: they compute in fp32, and round the update alone.
+  std::function<std::int64_t(const Options&)> roundings = {};
 
   /// Throws InputError unless `variant` is empty or one of them.
   void require_variant(const std::string& variant) const;
@@ -82,8 +88,10 @@ struct EngineOptimizer {
 using EngineOptimizers = Registry<EngineOptimizer>;
 using EngineOptimizerRegistration = Registration<EngineOptimizer>;
 
-/// W ← what the U of the reference's apply makes of it, and weights ← W.
-void apply_update(Stream& stream, const Options& options, DevicePointer<const float> update,
-                  DevicePointer<float> master, DevicePointer<float> weights, std::int64_t count);
+/// W ← what the U of the reference's apply makes of it, and weights ← W rounded to their type. U is float, or in the
+/// type of the weights; where that is float, the master weights may be the weights.
+template <class Update, class Weight>
+void apply_update(Stream& stream, const Options& options, DevicePointer<const Update> update,
+                  DevicePointer<float> master, DevicePointer<Weight> weights, std::int64_t count);
 
 }  // namespace canzona::optimized

@@ -52,8 +52,12 @@ class Objective {
   void recur(std::int64_t period) { period_ = period; }
   std::int64_t period() const { return period_; }
 
-  /// Changes gradients by at most one rounding each, at random: what that does to a run is what rounding may do to it.
-  void disturb(std::uint64_t seed) { disturbance_ = seed; }
+  /// Changes gradients by at most one `unit` in their last place each, at random: what that does to a run is what
+  /// rounding to such units may do to it.
+  void disturb(std::uint64_t seed, double unit = std::numeric_limits<Scalar>::epsilon()) {
+    disturbance_ = seed;
+    unit_ = static_cast<Scalar>(unit);
+  }
 
   /// Element `index` (row-major in the whole parameter) before the first step.
   Scalar initial_weight(int parameter, std::int64_t index) const {
@@ -76,7 +80,7 @@ class Objective {
         sum += static_cast<Scalar>(random_normal(key, index)) + static_cast<Scalar>(kCurvature) * weight;
       if (disturbance_) {
         const auto third = static_cast<int>(random_bits(*disturbance_, index) % 3) - 1;
-        sum *= 1 + static_cast<Scalar>(third) * std::numeric_limits<Scalar>::epsilon();
+        sum *= 1 + static_cast<Scalar>(third) * unit_;
       }
       return is_poisoned_ && index == 0 ? std::numeric_limits<Scalar>::infinity() : sum;
     }
@@ -85,6 +89,7 @@ class Objective {
     friend class Objective;
     std::vector<std::uint64_t> keys_;
     std::optional<std::uint64_t> disturbance_;
+    Scalar unit_ = 0;
     bool is_poisoned_ = false;
   };
 
@@ -94,6 +99,7 @@ class Objective {
       gradients.keys_.push_back(noise_key(iteration, dp_rank, parameter, sample));
     gradients.is_poisoned_ = is_poisoned(iteration, dp_rank, parameter);
     if (disturbance_) {
+      gradients.unit_ = unit_;
       gradients.disturbance_ = random_key({*disturbance_, static_cast<std::uint64_t>(iteration),
                                            static_cast<std::uint64_t>(dp_rank), static_cast<std::uint64_t>(parameter)});
     }
@@ -112,6 +118,7 @@ class Objective {
   std::uint64_t seed_;
   std::int64_t period_ = 0;
   std::optional<std::uint64_t> disturbance_;
+  Scalar unit_ = 0;
   std::optional<std::tuple<std::int64_t, int, int>> poison_;
 };
 

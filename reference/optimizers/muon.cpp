@@ -14,10 +14,18 @@ double muon_scale(const std::string& scale, Shape shape) {
   return 1;  // none
 }
 
+namespace {
+
+/// fp64 stands for no rounding.
+DType momentum_type(const Options& options) { return options.is("momentum_dtype", "bf16") ? DType::bf16 : DType::fp64; }
+
+}  // namespace
+
 template <class Scalar>
 Muon<Scalar>::Muon(const Options& options, DType arithmetic)
     : Optimizer<Scalar>(options),
       momentum_(options.number("momentum")),
+      momentum_type_(momentum_type(options)),
       ema_(options.is("momentum_form", "ema")),
       nesterov_(options.is("nesterov", "on")),
       coefficients_(newton_schulz_coefficients(options.text("coefficients"), options.integer("ns_steps"))),
@@ -39,11 +47,11 @@ Matrix<Scalar> Muon<Scalar>::step(const Matrix<Scalar>& gradient, State<Scalar>&
 template <class Scalar>
 Matrix<Scalar> Muon<Scalar>::orthogonalized(const Matrix<Scalar>& gradient, State<Scalar>& state) const {
   // ema:        M ← μM + (1 − μ)G,  U = μM + (1 − μ)G
-  // accumulate: M ← μM + G,         U = μM + G         (Nesterov; without it U = M)
+  // accumulate: M ← μM + G,         U = μM + G         (Nesterov; without it U = M); M is kept rounded
   const auto mu = static_cast<Scalar>(momentum_);
   const auto weight = static_cast<Scalar>(ema_ ? 1 - momentum_ : 1);
   Matrix<Scalar>& momentum = state.tensors.at("momentum");
-  momentum = mu * momentum + weight * gradient;
+  momentum = rounded(momentum_type_, Matrix<Scalar>(mu * momentum + weight * gradient));
   ++state.steps;
   const Matrix<Scalar> direction = nesterov_ ? Matrix<Scalar>(mu * momentum + weight * gradient) : momentum;
   return newton_schulz(direction, coefficients_, eps_, eps_form_, arithmetic_);
@@ -62,6 +70,7 @@ std::vector<OptionDescription> muon_options(const std::vector<OptionDescription>
   std::vector<OptionDescription> options{
       {"momentum", NumberOption{0, 1}, "0.95", "", "μ"},
       {"momentum_form", WordOption{{"ema", "accumulate"}}, "ema", "", "M ← μM + (1−μ)G, or M ← μM + G"},
+      {"momentum_dtype", WordOption{{"fp32", "bf16"}}, "fp32", "", "in which momentum is kept (fp64 where all is)"},
       {"nesterov", WordOption{{"on", "off"}}, "on", "", "look one momentum step ahead"},
       {"coefficients",
        TextOption{"simple, quintic, polar_express, or 'a,b,c; a,b,c; …'",
@@ -88,8 +97,9 @@ MatrixCost muon_cost(Shape shape, const Options& options) {
   cost.products = {{m, m, n, steps, DType::bf16, true}, {m, m, m, steps, DType::bf16, true}, {m, n, m, steps}};
   cost.flops = flops_of(cost.products);
   // One pass reads G and M and writes M and U with its norm; one reads U and writes X.
-  cost.bytes_moved = checked_multiply(shape.numel(), 4 * fp32 + fp32 + bf16);
-  cost.state_bytes = checked_multiply(shape.numel(), fp32);
+  const std::int64_t momentum = bytes_of(momentum_type(options)) < fp32 ? bf16 : fp32;
+  cost.bytes_moved = checked_multiply(shape.numel(), 2 * fp32 + 2 * momentum + fp32 + bf16);
+  cost.state_bytes = checked_multiply(shape.numel(), momentum);
   return cost;
 }
 

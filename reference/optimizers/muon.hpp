@@ -28,6 +28,7 @@ class Muon : public Optimizer<Scalar> {
 
  private:
   double momentum_;
+  DType momentum_type_;
   bool ema_;
   bool nesterov_;
   std::vector<Coefficients> coefficients_;

@@ -33,7 +33,7 @@ std::unique_ptr<Collective> reduce_scatter(Rank& own, std::int64_t elements) {
 }
 
 std::unique_ptr<Collective> all_gather(Rank& own, std::int64_t elements) {
-  return own.communicator.all_gather(*own.device, own.data.as<float>(), halves(elements), DType::fp32);
+  return own.communicator.all_gather(*own.device, own.data.as<float>(), halves(elements));
 }
 
 std::unique_ptr<Collective> all_to_all(Rank& own, std::int64_t elements) {

@@ -57,7 +57,8 @@ void momentum(benchmark::State& state, int threads) {
   Buffers own(threads);
   measure(state, own, 4 * kFloat, [&] {
     launch(*own.stream, kElements,
-           Momentum{0.95f, 0.05f, 1, true, own.a.as<float>().raw(), own.b.as<float>().raw(), own.c.as<float>().raw()});
+           Momentum<float>{0.95f, 0.05f, 1, true, own.a.as<float>().raw(), own.b.as<float>().raw(),
+                           own.c.as<float>().raw()});
   });
 }
 
@@ -92,7 +93,7 @@ void update_weights(benchmark::State& state, int threads) {
   Buffers own(threads);
   const Options options = options_of("muon");
   measure(state, own, 4 * kFloat, [&] {
-    apply_update(*own.stream, options, own.a.as<float>(), own.b.as<float>(), own.c.as<float>(), kElements);
+    apply_update(*own.stream, options, own.a.as<const float>(), own.b.as<float>(), own.c.as<float>(), kElements);
   });
 }
 

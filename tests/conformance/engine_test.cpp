@@ -138,7 +138,9 @@ TEST(Engine, TakesNoMemoryInsideAnIteration) {
   for (const EngineOptimizer& optimizer : EngineOptimizers::instance().all()) {
     const Workload workload = workload_of({2, 2}, "canzona", optimizer.name);
     run_on_threads(workload.mesh, 60, testing_support::backend(), [&](Rank& rank) {
-      auto& engine = rank.make<Engine>(workload, rank, recurring(), EngineSettings{.gradient = DType::bf16});
+      auto& engine =
+          rank.make<Engine>(workload, rank, recurring(),
+                            EngineSettings{.precision = reference::make_precision(DType::fp32, DType::bf16)});
       const std::int64_t before = rank.device.allocations();
       for (int iteration = 0; iteration < kIterations; ++iteration) engine.iterate();
       engine.finish();

@@ -63,6 +63,38 @@ TEST_F(RunCommand, EveryOptimizerStaysWithinItsBound) {
   }
 }
 
+// Products, updates and weights in two bytes, masters in fp32: rounded as the reference rounds, within what so many
+// roundings may do.
+TEST_F(RunCommand, EveryOptimizerStaysWithinItsBoundInTwoBytes) {
+  for (const auto& optimizer : reference::Optimizers::instance().all()) {
+    for (const char* precision : {"bf16", "fp16"}) {
+      std::vector<std::string> line{"run",         "--ranks",      "4",           "--tp",    "2",      "--steps",
+                                    "2",           "--warmup",     "0",           "--check", "--json", "-",
+                                    "--optimizer", optimizer.name, "--precision", precision};
+      for (const auto& [name, value] : optimizer.verification)
+        line.insert(line.end(), {"--optimizer-option", name + '=' + value});
+      const Outcome outcome = canzona(line);
+      ASSERT_EQ(outcome.code, 0) << optimizer.name << ' ' << precision << outcome.err << outcome.out;
+      const json record = json::parse(outcome.out);
+      EXPECT_EQ(record["settings"]["precision"], precision);
+      for (const json& result : record["results"]) {
+        EXPECT_LT(result["check"]["bound"], 0.3) << optimizer.name << ": would let pass another matrix";
+        // Updates travel in two bytes, and so do weights.
+        if (result["strategy"] == "canzona") {
+          EXPECT_EQ(result["bytes_sent"]["gather_shards"]["mean"],
+                    2 * result["bytes_sent"]["scatter_updates"]["mean"].get<double>());
+        }
+      }
+    }
+  }
+}
+
+TEST_F(RunCommand, MomentumIsKeptInBf16AsInTheReference) {
+  const Outcome outcome = canzona({"run", "--ranks", "4", "--tp", "2", "--steps", "3", "--warmup", "0", "--check",
+                                   "--optimizer-option", "momentum_dtype=bf16"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err << outcome.out;
+}
+
 // Rounded before the sum and after it, over every strategy's collectives; micro-batches and blocks besides.
 TEST_F(RunCommand, GradientsTravelInBf16AsInTheReference) {
   const Outcome outcome = canzona({"run",
@@ -165,47 +197,71 @@ TEST_F(RunCommand, WhatIsCalibratedPredictsARun) {
 
 /// A workload on two ranks, what one device makes of it, and the shards that ranks would hold.
 struct Checked {
-  explicit Checked(const std::string& optimizer) {
+  explicit Checked(const std::string& optimizer, DType arithmetic = DType::fp32)
+      : precision(reference::make_precision(arithmetic, DType::fp32)) {
     WorkloadRequest request = testing_support::request_of("qwen3-tiny", {1, 2}, "canzona", optimizer);
     workload = std::make_unique<Workload>(make_workload(request));
-    reference::DenseReference<float> dense(*workload, reference::make_precision(DType::fp32, DType::fp32), 1);
+    reference::DenseReference<float> dense(*workload, precision, 1);
     dense.run(2);
-    weights.assign(2, std::vector<float>(static_cast<std::size_t>(workload->buffer.numel())));
+    const std::vector<float> none(static_cast<std::size_t>(workload->buffer.numel()));
+    held.assign(2, {none, none});
     for (const Slot& slot : workload->buffer.slots) {
       for (int rank = 0; rank < 2; ++rank) {
-        take_shard(dense.weights(slot.parameter), workload->model.parameters[slot.parameter], 2, rank,
-                   weights[static_cast<std::size_t>(rank)].data() + slot.elements.begin);
+        Held& own = held[static_cast<std::size_t>(rank)];
+        const Parameter& parameter = workload->model.parameters[slot.parameter];
+        take_shard(dense.weights(slot.parameter), parameter, 2, rank, own.weights.data() + slot.elements.begin);
+        take_shard(dense.master(slot.parameter), parameter, 2, rank, own.masters.data() + slot.elements.begin);
       }
     }
   }
 
-  Check check() const { return DenseChecks(1, DType::fp32, 2).check(*workload, weights); }
-  float& first_of(int parameter) {
-    return weights[1][static_cast<std::size_t>(workload->buffer.slot_of(parameter).elements.begin)];
+  Check check() const { return DenseChecks(1, precision, 2).check(*workload, held); }
+  /// The second rank's first element of a parameter becomes another.
+  void set(int parameter, float master) {
+    const auto index = static_cast<std::size_t>(workload->buffer.slot_of(parameter).elements.begin);
+    held[1].masters[index] = master;
+    held[1].weights[index] = round_to(precision.wire.parameter, master);
+  }
+  float first_of(int parameter) const {
+    return held[1].masters[static_cast<std::size_t>(workload->buffer.slot_of(parameter).elements.begin)];
   }
 
+  reference::Precision precision;
   std::unique_ptr<Workload> workload;
-  std::vector<std::vector<float>> weights;
+  std::vector<Held> held;
 };
 
 TEST(RunCheck, PassesWhatIsEqualAndFailsWhatIsNot) {
-  for (const char* optimizer : {"muon", "shampoo", "soap", "adamw"}) {
-    Checked checked(optimizer);
+  for (const auto& [optimizer, arithmetic] : std::vector<std::pair<const char*, DType>>{{"muon", DType::fp32},
+                                                                                        {"shampoo", DType::fp32},
+                                                                                        {"soap", DType::fp32},
+                                                                                        {"adamw", DType::fp32},
+                                                                                        {"muon", DType::bf16}}) {
+    Checked checked(optimizer, arithmetic);
     EXPECT_TRUE(checked.check().passed) << optimizer;
     EXPECT_EQ(checked.check().worst_error, 0) << optimizer;
     for (const Slot& slot : checked.workload->buffer.slots) {
       const Parameter& parameter = checked.workload->model.parameters[slot.parameter];
-      float& weight = checked.first_of(slot.parameter);
-      const float right = weight;
-      weight = right + 0.01f;
+      const float right = checked.first_of(slot.parameter);
+      checked.set(slot.parameter, right + 0.01f);
       const Check wrong = checked.check();
       EXPECT_FALSE(wrong.passed) << optimizer << ' ' << parameter.name << ' ' << wrong.bound;
       EXPECT_EQ(wrong.parameter, parameter.name);
-      weight = NAN;
+      checked.set(slot.parameter, NAN);
       EXPECT_FALSE(checked.check().passed) << optimizer << ' ' << parameter.name;
-      weight = right;
+      checked.set(slot.parameter, right);
       if (slot.parameter > 4) break;  // one of each kind
     }
+  }
+}
+
+TEST(RunCheck, AWeightThatIsNotItsRoundedMasterIsWrongHoweverNear) {
+  for (const DType arithmetic : {DType::fp32, DType::bf16}) {
+    Checked checked("muon", arithmetic);
+    float& weight = checked.held[1].weights.front();
+    weight = std::nextafter(weight, 1.0f);
+    EXPECT_FALSE(checked.check().passed);
+    EXPECT_EQ(checked.check().worst_error, HUGE_VAL);
   }
 }
 

@@ -112,7 +112,7 @@ TEST(ThreadCommunicator, AllGatherBringsEveryShareToAll) {
     for (const Range& range : kShares[static_cast<std::size_t>(rank)]) {
       for (std::int64_t i = range.begin; i < range.end; ++i) data[static_cast<std::size_t>(i)] = static_cast<float>(i);
     }
-    const auto collective = communicator.all_gather(device, DevicePointer<float>(data.data()), kShares, DType::fp32);
+    const auto collective = communicator.all_gather(device, DevicePointer<float>(data.data()), kShares);
     for (int repeat = 0; repeat < 20; ++repeat) collective->start(stream);
     stream.synchronize();
     for (std::size_t i = 0; i < 64; ++i) EXPECT_EQ(data[i], static_cast<float>(i));

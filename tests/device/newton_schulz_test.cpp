@@ -40,11 +40,12 @@ Matrix<float> with_spectrum(Shape shape, const std::string& spectrum, std::uint6
 }
 
 Matrix<float> orthogonalized(const Matrix<float>& X, const std::vector<reference::Coefficients>& coefficients,
-                             const std::string& variant, std::int64_t count = 1, int threads = 1) {
+                             const std::string& variant, std::int64_t count = 1, int threads = 1,
+                             DType arithmetic = DType::fp32) {
   const auto device = make_host_device(threads);
   const auto stream = device->make_stream();
   Workspace workspace(*device);
-  NewtonSchulz own(*device, workspace, 0, {X.rows() / count, X.cols()}, count, coefficients, variant);
+  NewtonSchulz own(*device, workspace, 0, {X.rows() / count, X.cols()}, count, coefficients, variant, arithmetic);
   Matrix<float> result = X;
   own.run(*stream, DevicePointer<float>(result.data()));
   stream->synchronize();
@@ -93,6 +94,42 @@ TEST(EngineNewtonSchulz, IsNotMuchFartherFromFp64ThanThePlainFp32Form) {
   }
 }
 
+// The engine rounds less often in a step than the reference does: it is nearer to fp64 on most matrices. What the Gram
+// form may be farther is measured (Dao-AILab/gram-newton-schulz's restart after three steps, over 30 spectra): 1.8 in
+// bf16 where plain bf16 tells anything, 1.4 in fp16.
+TEST(EngineNewtonSchulz, InTwoBytesIsNotFartherFromFp64ThanTheReferenceSo) {
+  const auto list = reference::newton_schulz_coefficients("simple", 5);
+  for (const DType arithmetic : {DType::bf16, DType::fp16}) {
+    for (const std::string spectrum : {"gaussian", "condition 1e3"}) {
+      for (const Shape& shape : std::vector<Shape>{{48, 48}, {40, 100}, {100, 40}, {64, 257}}) {
+        double plain = 0;
+        std::map<std::string, double> error;
+        for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+          const Matrix<float> X = with_spectrum(shape, spectrum, seed);
+          const Matrix<double> exact =
+              reference::newton_schulz<double>(X.cast<double>(), list, 0, EpsForm::max, DType::fp64);
+          plain += distance(reference::newton_schulz<float>(X, list, 0, EpsForm::max, arithmetic), exact);
+          for (const std::string& variant : newton_schulz_variants())
+            error[variant] += distance(orthogonalized(X, list, variant, 1, 1, arithmetic), exact);
+        }
+        for (const auto& [variant, sum] : error) {
+          EXPECT_LE(sum, (variant == "gram" ? 1.8 : 1.1) * plain)
+              << variant << ' ' << name_of(arithmetic) << ' ' << spectrum << ' ' << shape.rows << " by " << shape.cols
+              << ": plain " << plain / 3;
+        }
+      }
+    }
+  }
+}
+
+TEST(EngineNewtonSchulz, InFp64IsTheReference) {
+  const auto list = reference::newton_schulz_coefficients("quintic", 5);
+  const Matrix<float> X = with_spectrum({40, 100}, "condition 1e3", 1);
+  const Matrix<double> exact = reference::newton_schulz<double>(X.cast<double>(), list, 0, EpsForm::max, DType::fp64);
+  for (const std::string& variant : newton_schulz_variants())
+    EXPECT_LE(distance(orthogonalized(X, list, variant, 1, 1, DType::fp64), exact), 0x1p-24) << variant;
+}
+
 TEST(EngineNewtonSchulz, AStackIsEveryMatrixAloneOnAnyNumberOfThreads) {
   const auto list = reference::newton_schulz_coefficients("simple", 5);
   for (const std::string& variant : newton_schulz_variants()) {
@@ -113,8 +150,8 @@ TEST(EngineNewtonSchulz, AStackIsEveryMatrixAloneOnAnyNumberOfThreads) {
 TEST(EngineNewtonSchulz, TheGramFormMayRoundMore) {
   const Options options(reference::Optimizers::instance().find("muon").options, {}, "muon");
   const double a = 3.4445, b = 4.7750;
-  EXPECT_NEAR(newton_schulz_amplification(options, "symmetric"), std::pow(a, 5), 1e-9);
-  EXPECT_NEAR(newton_schulz_amplification(options, "gram"), std::pow(a, 5) * (1 + b * a), 1e-6);
+  EXPECT_NEAR(newton_schulz_amplification(options, "symmetric").value(), std::pow(a, 5), 1e-9);
+  EXPECT_NEAR(newton_schulz_amplification(options, "gram").value(), std::pow(a, 5) * (1 + b * a), 1e-6);
 }
 
 TEST(EngineNewtonSchulz, CountsWhatItExecutes) {

@@ -70,6 +70,19 @@ INSTANTIATE_TEST_SUITE_P(EveryWay, RunsOnCuda, ::testing::ValuesIn(cases()), [](
   return name;
 });
 
+TEST(EmulatedRun, InTwoBytesStaysWithinTheBound) {
+  for (const char* precision : {"bf16", "fp16"}) {
+    for (const char* way : {"per-owner", "padded", "pairwise"}) {
+      testing_support::backend();
+      const Outcome outcome = canzona({"run", "--backend", "cuda", "--backend-option", std::string("uneven=") + way,
+                                       "--precision", precision, "--gradient-dtype", "bf16", "--ranks", "6", "--tp",
+                                       "2", "--steps", "2", "--warmup", "0", "--check"});
+      EXPECT_EQ(outcome.code, 0) << precision << ' ' << way << outcome.err << outcome.out;
+      EXPECT_TRUE(emulated_gpu::complaints().empty()) << emulated_gpu::complaints().front();
+    }
+  }
+}
+
 TEST(EmulatedRun, TellsNoTime) {
   testing_support::backend();
   expect_refused({"run", "--backend", "cuda", "--ranks", "2", "--strategy", "canzona", "--trace", "trace.json"},

@@ -227,19 +227,27 @@ TEST(Muon, CostsTwentyM2NPlusTenM3) {
   EXPECT_THROW(description.cost({std::int64_t{1} << 22, std::int64_t{1} << 22}, options), InputError);
 }
 
+// 0.95·0 + 0.05·3 = 0.15 is 0x3e19999a in fp32 and 0x3e1a in bf16, 0.150390625; then 0.95·0.150390625 + 0.05 =
+// 0.192871094 is 0x3e4580… and 0x3e46, 0.193359375.
+TEST(Muon, KeepsItsMomentumInBf16WhereAsked) {
+  const auto muon = testing_support::dense_optimizer<float>("muon", {{"momentum_dtype", "bf16"}});
+  State<float> state = muon->init({1, 1});
+  muon->step(Matrix<float>::Constant(1, 1, 3), state);
+  EXPECT_EQ(state.tensors.at("momentum")(0, 0), 0.150390625f);
+  muon->step(Matrix<float>::Constant(1, 1, 1), state);
+  EXPECT_EQ(state.tensors.at("momentum")(0, 0), 0.193359375f);
+  const auto& description = Optimizers::instance().find("muon");
+  EXPECT_EQ(description.cost({3, 7}, Options(description.options, {{"momentum_dtype", "bf16"}}, "muon")).state_bytes,
+            3 * 7 * 2);
+}
+
 TEST(Muon, HasTheDefaultsOfTheDefinitions) {
   const OptimizerDescription& description = Optimizers::instance().find("muon");
-  const std::map<std::string, std::string> expected{{"lr", "0.001"},
-                                                    {"weight_decay", "0.1"},
-                                                    {"weight_decay_form", "decoupled_before"},
-                                                    {"momentum", "0.95"},
-                                                    {"momentum_form", "ema"},
-                                                    {"nesterov", "on"},
-                                                    {"ns_steps", "5"},
-                                                    {"eps", "1e-30"},
-                                                    {"eps_form", "max"},
-                                                    {"coefficients", "simple"},
-                                                    {"scale", "match_rms_adamw"}};
+  const std::map<std::string, std::string> expected{
+      {"lr", "0.001"},      {"weight_decay", "0.1"},    {"weight_decay_form", "decoupled_before"},
+      {"momentum", "0.95"}, {"momentum_form", "ema"},   {"momentum_dtype", "fp32"},
+      {"nesterov", "on"},   {"ns_steps", "5"},          {"eps", "1e-30"},
+      {"eps_form", "max"},  {"coefficients", "simple"}, {"scale", "match_rms_adamw"}};
   EXPECT_EQ(Options(description.options, {}, "muon").values(), expected);
 }
 

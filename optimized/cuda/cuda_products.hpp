@@ -1,0 +1,53 @@
+// Products of matrices by cuBLAS, in any element type.
+#pragma once
+
+#include <cublas_v2.h>
+
+#include "optimized/device/device.hpp"
+#include "optimized/device/linear_algebra.hpp"
+
+namespace canzona::optimized {
+
+/// cuBLAS with its work memory; calls are made for one stream at a time.
+class CublasHandle {
+ public:
+  /// `allows_tf32`: products of fp32 may round what they read to TF32's 10 bits.
+  CublasHandle(Device& device, bool allows_tf32);
+  CublasHandle(const CublasHandle&) = delete;
+  CublasHandle& operator=(const CublasHandle&) = delete;
+  ~CublasHandle();
+
+  cublasHandle_t on(Stream& stream);
+
+ private:
+  cublasHandle_t own_ = nullptr;
+  Buffer workspace_;
+};
+
+/// Symmetric results are computed whole, or their upper triangle, and mirrored, so that they are symmetric bit by bit.
+template <class T, class Base = MatrixProducts<T>>
+class CudaProducts : public Base {
+ public:
+  using In = typename MatrixProducts<T>::In;
+  using Out = typename MatrixProducts<T>::Out;
+  using Scalar = typename MatrixProducts<T>::Scalar;
+
+  explicit CudaProducts(CublasHandle& blas) : blas_(blas) {}
+
+  void products(Stream& stream, Scalar alpha, In A, Transpose a, In B, Transpose b, Scalar beta, Out C,
+                std::int64_t count) override;
+  void symmetric_products(Stream& stream, Scalar alpha, In A, Transpose a, Scalar beta, Out C,
+                          std::int64_t count) override;
+  void commuting_products(Stream& stream, In A, In B, Scalar beta, Out C, std::int64_t count) override;
+  void quadratics(Stream& stream, Scalar b, Scalar c, In A, Out P, std::int64_t count) override;
+
+ private:
+  CublasHandle& blas_;
+};
+
+extern template class CudaProducts<double>;
+extern template class CudaProducts<float, LinearAlgebra>;
+extern template class CudaProducts<Bf16>;
+extern template class CudaProducts<Fp16>;
+
+}  // namespace canzona::optimized
