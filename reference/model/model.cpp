@@ -107,6 +107,7 @@ Model build(const ModelConfig& config, std::int64_t tp, const BlockSplit& split)
   Model model;
   model.name = config.name;
   model.layers = static_cast<int>(config.num_hidden_layers);
+  model.heads = {config.num_attention_heads, config.num_key_value_heads, config.head_dim};
   model.parameters.push_back(vocabulary("embedding.word_embeddings.weight", config, tp, 0));
   for (int index = 0; index < model.layers; ++index) add_decoder_layer(model, config, split, index);
   const int output = model.layers + 1;
