@@ -39,7 +39,8 @@ ordered_json identity_of(const RunRequest& request) {
   identity["micro-batches"] = first.training.micro_batches;
   identity["clip norm"] = first.training.clip_norm;
   identity["gradient type"] = name_of(request.engine.gradient);
-  identity["tokens"] = request.engine.tokens;
+  identity["tokens"] = request.engine.tokens.count;
+  identity["sequence"] = request.engine.tokens.sequence;
   identity["overlap"] = request.engine.overlap;
   identity["steps"] = request.steps;
   identity["warmup"] = request.warmup;

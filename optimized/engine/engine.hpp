@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "optimized/engine/assembly.hpp"
+#include "optimized/engine/layers.hpp"
 #include "optimized/engine/rank.hpp"
 #include "optimized/optimizers/optimizer.hpp"
 #include "reference/executor/dense.hpp"
@@ -17,7 +18,7 @@ namespace canzona::optimized {
 
 struct EngineSettings {
   bool overlap = true;              ///< off: each step is waited for before the next is begun
-  std::int64_t tokens = 64;         ///< rows of the activations in forward and backward
+  Tokens tokens = {};               ///< of a micro-batch
   DType gradient = DType::fp32;     ///< in which gradients travel: fp32 or bf16
   std::string variant = {};         ///< of the matrix optimizer, where it has several; empty: its first
   std::size_t kept_iterations = 2;  ///< whose times can be asked for afterwards
@@ -82,13 +83,13 @@ class Engine {
   bool redundant() const { return workload_.plan.matrix_update == MatrixUpdate::redundant; }
   const Parameter& parameter(int index) const { return workload_.model.parameters[index]; }
   DevicePointer<float> slot(const Buffer& buffer, int parameter) const;
+  MatrixIn weights_of(int parameter) const;
 
   Stream& on(canzona::Stream stream) { return *streams_[static_cast<std::size_t>(stream)]; }
   void enqueue(int index);
   void perform(const Action& action);
   void communicate(Collective* collective, canzona::Collective kind, Stream& stream);
   void backward(const Backward& step);
-  void train(int layer, int products);
   void differentiate(const Slot& slot, const Backward& step);
   void agree(bool over_tp);
   void add_own_squares(Stream& stream);
@@ -109,8 +110,7 @@ class Engine {
 
   Buffer weights_, gradient_, master_;
   std::vector<Buffer> noise_;  // by iteration of the objective's period, then by sample
-  std::vector<std::vector<int>> products_of_layer_;
-  Buffer activations_, products_;
+  std::unique_ptr<Layers> layers_;
   // Micro-groups alternate between two halves: a gather fills one while the group before is computed.
   Buffer gathered_[2], updates_[2];
   Buffer stack_gradient_, stack_update_, element_update_;

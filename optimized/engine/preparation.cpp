@@ -28,10 +28,10 @@ Engine::Engine(const Workload& workload, Rank& rank, const reference::Objective<
     for (std::size_t step = 0; step < schedule_.steps.size(); ++step)
       iteration.push_back({device_.make_event(), device_.make_event()});
   }
-  for (int layer = 0; layer <= workload.model.layers + 1; ++layer)
-    products_of_layer_.push_back(multiplied_weights(workload.model, layer));
   take_memory();
   draw_noise();
+  layers_ = std::make_unique<Layers>(workload.model, rank, settings.tokens, on(canzona::Stream::compute),
+                                     on(canzona::Stream::tp), [this](int parameter) { return weights_of(parameter); });
   prepare_dp_collectives();
   for (int group = 0; group < static_cast<int>(workload.plan.groups_of(at_.dp).size()); ++group)
     prepare_micro_group(group);
@@ -41,7 +41,7 @@ Engine::Engine(const Workload& workload, Rank& rank, const reference::Objective<
 void Engine::take_memory() {
   const std::int64_t numel = workload_.buffer.numel();
   for (Buffer* buffer : {&weights_, &gradient_, &master_}) *buffer = device_.allocate_elements<float>(numel);
-  std::int64_t widest = 0, largest = 0, product = 0;
+  std::int64_t largest = 0;
   for (const Slot& own : workload_.buffer.slots) {
     const Parameter& parameter = this->parameter(own.parameter);
     std::vector<float> initial(static_cast<std::size_t>(own.elements.size()));
@@ -53,15 +53,6 @@ void Engine::take_memory() {
     streams_[0]->synchronize();
     largest = std::max(largest, own.elements.size());
   }
-  for (const auto& parameters : products_of_layer_) {
-    for (const int index : parameters) {
-      const Shape shard = shard_shape(parameter(index), workload_.mesh.tp);
-      widest = std::max({widest, shard.rows, shard.cols});
-      product = std::max(product, shard.numel());
-    }
-  }
-  activations_ = device_.allocate_elements<float>(settings_.tokens * widest);
-  products_ = device_.allocate_elements<float>(std::max(settings_.tokens * widest, product));
   element_update_ = device_.allocate_elements<float>(largest);
 
   std::int64_t staging = 0;

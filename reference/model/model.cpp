@@ -137,19 +137,4 @@ Model with_elementwise_routing(Model model) {
   return model;
 }
 
-std::vector<int> multiplied_weights(const Model& model, int layer) {
-  const auto weights_of = [&](int own) {
-    std::vector<int> weights;
-    for (int index = 0; index < static_cast<int>(model.parameters.size()); ++index) {
-      const Parameter& parameter = model.parameters[index];
-      if (parameter.layer == own && parameter.shape.shorter() > 1) weights.push_back(index);
-    }
-    return weights;
-  };
-  if (layer == 0) return {};
-  const std::vector<int> own = weights_of(layer);
-  const bool shares_embedding = layer == model.layers + 1 && own.empty();
-  return shares_embedding ? weights_of(0) : own;
-}
-
 }  // namespace canzona

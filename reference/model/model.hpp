@@ -77,8 +77,4 @@ Model build_model(const ModelConfig& config, std::int64_t tp, const BlockSplit& 
 /// The same model with every parameter routed to the elementwise optimizer.
 Model with_elementwise_routing(Model model);
 
-/// The weights that a layer multiplies activations by: its matrices; of the layer after the last decoder layer the
-/// output's, which may be the embedding's. The embedding itself is looked up.
-std::vector<int> multiplied_weights(const Model& model, int layer);
-
 }  // namespace canzona
