@@ -15,7 +15,7 @@
 #include "optimized/device/launch.hpp"
 #include "reference/core/exact_sum.hpp"
 #include "reference/core/random.hpp"
-#include "reference/model/shard.hpp"
+#include "reference/model/layer_work.hpp"
 
 namespace canzona::harness {
 namespace {
@@ -27,15 +27,42 @@ using optimized::MatrixOut;
 using optimized::Rank;
 using optimized::Transpose;
 
-/// Products of an update, whose operands it has just written; and with weights that nobody has touched for an
-/// iteration: X·Wᵀ forward, dY·W and dYᵀ·X backward.
-enum class ProductKind { plain, symmetric, forward, input_gradient, weight_gradient };
-/// m × n by k.
-using ProductKey = std::tuple<ProductKind, std::int64_t, std::int64_t, std::int64_t>;
+/// Products whose operands have just been written, as those of updates and of attention: A·B, A·Bᵀ, Aᵀ·B, A·Aᵀ; and
+/// with weights that nobody has touched for an iteration: X·Wᵀ forward and dY·W backward.
+enum class ProductKind { plain, right_transposed, left_transposed, symmetric, forward, input_gradient };
+/// So many of m × n by k.
+using ProductKey = std::tuple<ProductKind, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
 
 void add_products(std::set<ProductKey>& keys, const MatrixCost& cost) {
   for (const MatrixProduct& own : cost.products)
-    keys.insert({own.is_symmetric ? ProductKind::symmetric : ProductKind::plain, own.m, own.n, own.k});
+    keys.insert({own.is_symmetric ? ProductKind::symmetric : ProductKind::plain, own.m, own.n, own.k, 1});
+}
+
+ProductKey key_of(const WeightProduct& own) {
+  const Product& product = own.product;
+  const ProductKind kind = own.kind == WeightProduct::Kind::forward          ? ProductKind::forward
+                           : own.kind == WeightProduct::Kind::input_gradient ? ProductKind::input_gradient
+                                                                             : ProductKind::left_transposed;
+  return {kind, product.m, product.n, product.k, product.count};
+}
+
+ProductKey key_of(const Product& own) {
+  const ProductKind kind = own.transposes_a   ? ProductKind::left_transposed
+                           : own.transposes_b ? ProductKind::right_transposed
+                                              : ProductKind::plain;
+  return {kind, own.m, own.n, own.k, own.count};
+}
+
+/// What every rank does in forward and backward.
+std::vector<LayerOperation> operations_of(const CalibrationRequest& request, const Workload& workload) {
+  std::vector<LayerOperation> operations;
+  for (int layer = 0; layer <= workload.model.layers + 1; ++layer) {
+    const LayerWork work =
+        layer_work(workload.model, layer, workload.mesh.tp, request.tokens.count, request.tokens.sequence);
+    operations.insert(operations.end(), work.forward.begin(), work.forward.end());
+    operations.insert(operations.end(), work.backward.begin(), work.backward.end());
+  }
+  return operations;
 }
 
 /// Those of every update and refresh, and of forward and backward.
@@ -45,12 +72,10 @@ std::set<ProductKey> products_of(const CalibrationRequest& request, const Worklo
     add_products(keys, workload.cost.of(parameter));
     add_products(keys, workload.cost.refresh_of(parameter));
   }
-  for (int layer = 0; layer <= workload.model.layers + 1; ++layer) {
-    for (const int index : multiplied_weights(workload.model, layer)) {
-      const Shape shard = shard_shape(workload.model.parameters[index], workload.mesh.tp);
-      keys.insert({ProductKind::forward, request.tokens, shard.rows, shard.cols});
-      keys.insert({ProductKind::input_gradient, request.tokens, shard.cols, shard.rows});
-      keys.insert({ProductKind::weight_gradient, shard.rows, shard.cols, request.tokens});
+  for (const LayerOperation& operation : operations_of(request, workload)) {
+    if (const auto* own = std::get_if<WeightProduct>(&operation)) keys.insert(key_of(*own));
+    if (const auto* pass = std::get_if<AttentionPass>(&operation)) {
+      for (const Product& product : pass->products()) keys.insert(key_of(product));
     }
   }
   return keys;
@@ -67,10 +92,13 @@ std::set<FactorizationKey> factorizations_of(const Workload& workload) {
   return keys;
 }
 
-/// Bytes at which collectives are measured: from one agreement up to the largest bucket.
-std::vector<std::int64_t> collective_sizes(const Workload& workload) {
+/// Bytes at which collectives are measured: from one agreement up to the largest bucket or the activations.
+std::vector<std::int64_t> collective_sizes(const CalibrationRequest& request, const Workload& workload) {
   std::int64_t largest = 0;
   for (const Bucket& bucket : workload.buffer.buckets) largest = std::max(largest, bucket.elements.size());
+  for (const LayerOperation& operation : operations_of(request, workload)) {
+    if (const auto* own = std::get_if<ReduceActivations>(&operation)) largest = std::max(largest, own->elements);
+  }
   std::vector<std::int64_t> sizes{ExactSum::bytes()};
   constexpr std::int64_t kStep = 4;
   constexpr std::int64_t kFirst = 16384;
@@ -108,10 +136,12 @@ class Probes {
     add_launch();
     add_pass();
     add_agreement();
+    add_softmax(operations_of(request, workload));
     add_products(products_of(request, workload));
     for (const auto& [kind, n] : factorizations_of(workload)) add_factorization(kind, n);
-    add_collectives(rank.dp, workload.mesh.dp);
-    if (workload.mesh.tp != workload.mesh.dp) add_collectives(rank.tp, workload.mesh.tp);
+    const std::vector<std::int64_t> sizes = collective_sizes(request, workload);
+    add_collectives(rank.dp, workload.mesh.dp, sizes);
+    if (workload.mesh.tp != workload.mesh.dp) add_collectives(rank.tp, workload.mesh.tp, sizes);
   }
 
   std::vector<Probe>& all() { return probes_; }
@@ -174,36 +204,53 @@ class Probes {
                        }});
   }
 
+  /// Of what it has given before: its work does not depend on values.
+  void add_softmax(const std::vector<LayerOperation>& operations) {
+    const auto found = std::find_if(operations.begin(), operations.end(), [](const LayerOperation& operation) {
+      return std::holds_alternative<AttentionPass>(operation);
+    });
+    const auto pass = std::get<AttentionPass>(*found);
+    const std::int64_t rows = pass.shape.heads() * pass.shape.tokens();
+    const auto scores = elements(pass.shape.scores());
+    buffers_.push_back(rank_.device.allocate_elements<double>(2 * rows));
+    const auto largest = buffers_.back().as<double>();
+    probes_.push_back({[pass, scores, largest, rows](optimized::Stream& stream) {
+                         softmax(stream, pass.shape, scores, largest, largest + rows);
+                       },
+                       [bytes = pass.softmax_bytes()](Cluster& cluster, double seconds) {
+                         cluster.gpu.softmax_bytes_per_second = static_cast<double>(bytes) / seconds;
+                       }});
+  }
+
   void add_products(const std::set<ProductKey>& keys) {
     std::int64_t largest = 0;
-    for (const auto& [kind, m, n, k] : keys) largest = std::max({largest, m * k, k * n, m * n});
+    for (const auto& [kind, m, n, k, count] : keys)
+      largest = std::max({largest, count * m * k, count * k * n, count * m * n});
     const auto A = elements(largest), B = elements(largest), C = elements(largest);
     weights_ = elements(std::max(workload_.buffer.numel(), largest));
-    for (const auto& [kind, m, n, k] : keys) {
-      const ProductRate shape{static_cast<double>(m), static_cast<double>(n), static_cast<double>(k), 0};
-      probes_.push_back(
-          {[=, this, own = kind, rows = m, cols = n, inner = k](optimized::Stream& stream) {
-             multiply(stream, own, A, B, C, rows, cols, inner);
-           },
-           [shape, own = kind](Cluster& cluster, double seconds) { enter_product(cluster, own, shape, seconds); }});
+    for (const ProductKey& key : keys) {
+      probes_.push_back({[=, this](optimized::Stream& stream) { multiply(stream, key, A, B, C); },
+                         [key](Cluster& cluster, double seconds) { enter_products(cluster, key, seconds); }});
     }
   }
 
-  void multiply(optimized::Stream& stream, ProductKind kind, DevicePointer<float> A, DevicePointer<float> B,
-                DevicePointer<float> C, std::int64_t m, std::int64_t n, std::int64_t k) {
+  void multiply(optimized::Stream& stream, const ProductKey& key, DevicePointer<float> A, DevicePointer<float> B,
+                DevicePointer<float> C) {
+    const auto [kind, m, n, k, count] = key;
     auto& algebra = rank_.device.linear_algebra();
     const MatrixOut out{C, m, n};
+    const Transpose no = Transpose::no, yes = Transpose::yes;
     switch (kind) {
-      case ProductKind::plain:
-        return algebra.product(stream, 1, {A, m, k}, Transpose::no, {B, k, n}, Transpose::no, 0, out);
-      case ProductKind::symmetric: return algebra.symmetric_product(stream, 1, {A, m, k}, Transpose::no, 0, out);
+      case ProductKind::plain: return algebra.products(stream, 1, {A, m, k}, no, {B, k, n}, no, 0, out, count);
+      case ProductKind::right_transposed:
+        return algebra.products(stream, 1, {A, m, k}, no, {B, n, k}, yes, 0, out, count);
+      case ProductKind::left_transposed:
+        return algebra.products(stream, 1, {A, k, m}, yes, {B, k, n}, no, 0, out, count);
+      case ProductKind::symmetric: return algebra.symmetric_product(stream, 1, {A, m, k}, no, 0, out);
       case ProductKind::forward:
-        return algebra.product(stream, 1, {A, m, k}, Transpose::no, {next_weights(k * n), n, k}, Transpose::yes, 0,
-                               out);
+        return algebra.product(stream, 1, {A, m, k}, no, {next_weights(k * n), n, k}, yes, 0, out);
       case ProductKind::input_gradient:
-        return algebra.product(stream, 1, {A, m, k}, Transpose::no, {next_weights(k * n), k, n}, Transpose::no, 0, out);
-      case ProductKind::weight_gradient:
-        return algebra.product(stream, 1, {A, k, m}, Transpose::yes, {B, k, n}, Transpose::no, 0, out);
+        return algebra.product(stream, 1, {A, m, k}, no, {next_weights(k * n), k, n}, no, 0, out);
     }
   }
 
@@ -216,10 +263,12 @@ class Probes {
   }
 
   /// Where two kinds have one shape, the rate is that of both together.
-  static void enter_product(Cluster& cluster, ProductKind kind, ProductRate rate, double seconds) {
+  static void enter_products(Cluster& cluster, const ProductKey& key, double seconds) {
+    const auto [kind, m, n, k, count] = key;
+    ProductRate rate{static_cast<double>(m), static_cast<double>(n), static_cast<double>(k), 0};
     auto& rates = kind == ProductKind::symmetric ? cluster.gpu.symmetric_rates : cluster.gpu.product_rates;
     const double launch = std::min(cluster.gpu.launch_seconds, seconds / 2);
-    rate.flops_per_second = 2 * rate.m * rate.n * rate.k / (seconds - launch);
+    rate.flops_per_second = static_cast<double>(count) * 2 * rate.m * rate.n * rate.k / (seconds - launch);
     const auto same = std::find_if(rates.begin(), rates.end(), [&](const ProductRate& other) {
       return other.m == rate.m && other.n == rate.n && other.k == rate.k;
     });
@@ -260,9 +309,8 @@ class Probes {
                        }});
   }
 
-  void add_collectives(optimized::Communicator& group, int ranks) {
+  void add_collectives(optimized::Communicator& group, int ranks, const std::vector<std::int64_t>& sizes) {
     if (ranks == 1) return;
-    const std::vector<std::int64_t> sizes = collective_sizes(workload_);
     const auto data = elements(sizes.back() / static_cast<std::int64_t>(sizeof(float)));
     const auto other = elements(sizes.back() / static_cast<std::int64_t>(sizeof(float)));
     for (const std::int64_t bytes : sizes) {
@@ -321,9 +369,9 @@ std::int64_t repeats_for(Rank& rank, double seconds) {
 std::size_t count_figures(const CalibrationRequest& request, const Workload& workload) {
   std::size_t collectives = 0;
   for (const int ranks : std::set<int>{workload.mesh.dp, workload.mesh.tp})
-    collectives += ranks > 1 ? 4 * collective_sizes(workload).size() : 0;
+    collectives += ranks > 1 ? 4 * collective_sizes(request, workload).size() : 0;
   return static_cast<std::size_t>(request.rounds) *
-         (3 + products_of(request, workload).size() + factorizations_of(workload).size() + collectives);
+         (4 + products_of(request, workload).size() + factorizations_of(workload).size() + collectives);
 }
 
 Cluster calibrate_rank(Rank& rank, const CalibrationRequest& request, const Workload& workload,
@@ -352,7 +400,7 @@ Cluster calibrate_rank(Rank& rank, const CalibrationRequest& request, const Work
   cluster.gpus = cluster.gpus_per_node = workload.mesh.ranks();
   cluster.cores_per_rank = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / cluster.gpus_per_node);
   cluster.weights = DType::fp32;
-  cluster.trains_products_alone = true;
+  cluster.trains_as_engine = true;
   for (std::size_t index = 0; index < samples.size(); ++index)
     probes.all()[index].enter(cluster, spread_of(of_all[index]).median);
   const auto by_size = [](const ProductRate& a, const ProductRate& b) { return a.size() < b.size(); };

@@ -8,13 +8,14 @@
 
 #include "harness/experiment/experiment.hpp"
 #include "harness/simulate/cluster.hpp"
+#include "optimized/engine/layers.hpp"
 #include "optimized/engine/rank.hpp"
 
 namespace canzona::harness {
 
 struct CalibrationRequest {
   Point point;  ///< whose products, factorizations and groups are measured; its strategy does not matter
-  std::int64_t tokens = 64;
+  optimized::Tokens tokens;
   std::int64_t rounds = 7;  ///< every figure is measured once a round; the median counts
 };
 

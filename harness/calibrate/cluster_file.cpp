@@ -27,11 +27,12 @@ std::string cluster_file(const Cluster& cluster, const std::string& source) {
       "# {} ranks of one machine, measured with the engine's own calls while all of them worked.\n"
       "gpus = {}\ngpus_per_node = {}\n"
       "# With one core a rank, what overlaps takes turns on it.\ncores_per_rank = {}\n"
-      "# What the engine runs: products of weights alone in forward and backward; weights and updates in fp32.\n"
-      "forward_backward = \"products\"\nweights = \"fp32\"\n\n[gpu]\nname = \"{}\"\n",
+      "# What the engine does in forward and backward; weights and updates in fp32.\n"
+      "forward_backward = \"engine\"\nweights = \"fp32\"\n\n[gpu]\nname = \"{}\"\n",
       cluster.gpus, cluster.gpus, cluster.gpus_per_node, cluster.cores_per_rank, cluster.gpu.name);
   text += sourced("memory_bytes_per_second", cluster.gpu.memory_bytes_per_second, source);
   text += sourced("agreement_bytes_per_second", cluster.gpu.agreement_bytes_per_second, source);
+  text += sourced("softmax_bytes_per_second", cluster.gpu.softmax_bytes_per_second, source);
   text += sourced("launch_seconds", cluster.gpu.launch_seconds, source);
   text += sourced("fp32_product_fraction", 1, "the rates below are of fp32");
   text += "\n# Rates of products, and of A·Aᵀ in FLOPs of the whole product.\n";

@@ -21,7 +21,6 @@ namespace {
 
 struct CalibrateArguments : CommonArguments {
   LaunchArguments launch;
-  std::string tokens = "64";
   std::string rounds = "7";
   std::string output;
 };
@@ -35,8 +34,7 @@ int run(CalibrateArguments arguments) {
   const auto prepare = [&](int ranks, bool writes) {
     settle_mesh(arguments, ranks);
     arguments.strategy = "canzona";
-    request = {points_of(arguments).front(), positive("--tokens", arguments.tokens, 1'000'000),
-               positive("--rounds", arguments.rounds, 1000)};
+    request = {points_of(arguments).front(), tokens_of(arguments.launch), positive("--rounds", arguments.rounds, 1000)};
     workload = make_workload(request->point.request);
     if (writes) {
       output = open_output(arguments.output, "--output");
@@ -75,9 +73,6 @@ void add_calibrate(CLI::App& app, Runner& chosen) {
   command->remove_option(command->get_option("--strategy"));
   command->remove_option(command->get_option("--json"));
   command->get_option("--bucket-size")->capture_default_str();
-  command->add_option("--tokens", arguments->tokens, "rows of the activations that products are measured with")
-      ->type_name("N")
-      ->capture_default_str();
   command->add_option("--rounds", arguments->rounds, "how often each figure is measured; the median counts")
       ->type_name("N")
       ->capture_default_str();

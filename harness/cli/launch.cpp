@@ -133,6 +133,22 @@ void add_launch(CLI::App& command, LaunchArguments& arguments) {
       .add_option("--deadline", arguments.deadline, "how long a rank waits for another before it names it and gives up")
       ->type_name("SECONDS")
       ->capture_default_str();
+  command.add_option("--tokens", arguments.tokens, "of a micro-batch: what forward and backward go over")
+      ->type_name("N")
+      ->capture_default_str();
+  command.add_option("--sequence", arguments.sequence, "tokens in a sequence [4096, or all where there are fewer]")
+      ->type_name("N");
+}
+
+optimized::Tokens tokens_of(const LaunchArguments& arguments) {
+  constexpr std::int64_t kMost = 1'000'000;
+  constexpr std::int64_t kSequence = 4096;  // as simulated
+  const std::int64_t tokens = positive("--tokens", arguments.tokens, kMost);
+  const std::int64_t sequence =
+      arguments.sequence.empty() ? std::min(tokens, kSequence) : positive("--sequence", arguments.sequence, kMost);
+  if (tokens % sequence != 0)
+    throw InputError("", "--tokens", std::to_string(tokens), fmt::format("multiples of --sequence ({})", sequence));
+  return {tokens, sequence};
 }
 
 optimized::ChosenBackend backend_of(const LaunchArguments& arguments) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/cli/arguments.hpp"
+#include "optimized/engine/layers.hpp"
 #include "optimized/engine/rank.hpp"
 
 namespace canzona::harness {
@@ -17,6 +18,8 @@ struct LaunchArguments {
   std::string backend = "host";
   std::vector<std::string> backend_options;
   std::string deadline = "60";
+  std::string tokens = "64";
+  std::string sequence;  ///< empty: 4096, or all tokens where there are fewer
 };
 
 /// Adds them to a subcommand that has add_common's options.
@@ -24,6 +27,9 @@ void add_launch(CLI::App& command, LaunchArguments& arguments);
 
 /// Throws InputError where there is no such backend or it cannot run here, and on options that it does not have.
 optimized::ChosenBackend backend_of(const LaunchArguments& arguments);
+
+/// --tokens and --sequence. Throws InputError unless the one is a multiple of the other.
+optimized::Tokens tokens_of(const LaunchArguments& arguments);
 
 /// dp and tp for so many ranks: what was not given follows. Throws InputError where they do not make that many.
 void settle_mesh(CommonArguments& arguments, int ranks);

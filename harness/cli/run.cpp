@@ -27,7 +27,6 @@ struct RunArguments : CommonArguments {
   LaunchArguments launch;
   std::string steps = "10";
   std::string warmup = "1";
-  std::string tokens = "64";
   std::string precision = "fp32";
   std::string overlap = "on";
   std::string variant;
@@ -59,7 +58,7 @@ RunRequest request_of(RunArguments arguments, int ranks) {
         .clip_norm = parse_number("--clip-norm", arguments.clip_norm, 0, 1e30)};
   }
   request.engine.overlap = arguments.overlap == "on";
-  request.engine.tokens = positive("--tokens", arguments.tokens, kMost);
+  request.engine.tokens = tokens_of(arguments.launch);
   const DType arithmetic = parse_dtype(arguments.precision, "--precision");
   if (arithmetic == DType::fp64) throw InputError("", "--precision", "'fp64'", "fp32, bf16, fp16");
   request.engine.precision = reference::make_precision(arithmetic, request.points.front().gradient);
@@ -86,8 +85,8 @@ struct Prepared {
 SimulationSettings prediction_of(const RunRequest& request, const std::string& cluster) {
   SimulationSettings settings;
   settings.cluster = find_cluster(cluster);
-  settings.training.sequence = request.engine.tokens;
-  settings.training.tokens = request.engine.tokens * request.points.front().request.training.micro_batches;
+  settings.training.sequence = request.engine.tokens.sequence;
+  settings.training.tokens = request.engine.tokens.count * request.points.front().request.training.micro_batches;
   settings.overlap = request.engine.overlap;
   require_fitting(request.points.front().request.mesh, settings.cluster);
   return settings;
@@ -165,7 +164,6 @@ void add_run(CLI::App& app, Runner& chosen) {
   add_launch(*command, arguments->launch);
   text("--steps", arguments->steps, "iterations that are measured, of every strategy", "N");
   text("--warmup", arguments->warmup, "turns of every strategy before the first that is measured", "N");
-  text("--tokens", arguments->tokens, "rows of the activations in forward and backward, per data-parallel rank", "N");
   text(
       "--precision", arguments->precision,
       "of the orthogonalization's products, of updates as they travel and of weights: fp32, bf16 or fp16 (masters stay "

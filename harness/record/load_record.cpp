@@ -24,7 +24,7 @@ ordered_json bytes_sent(const Workload& workload, DType gradient) {
   const Traffic traffic =
       traffic_of(workload.plan, workload.model, workload.buffer, {gradient, DType::bf16, DType::bf16});
   ordered_json json;
-  for (const Collective collective : kCollectives)
+  for (const Collective collective : kOptimizerCollectives)
     json[std::string(name_of(collective))] = busiest_and_mean(traffic.sent(collective));
   return json;
 }

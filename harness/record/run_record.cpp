@@ -101,7 +101,8 @@ ordered_json run_record(const RunRequest& request, const std::vector<StrategyRun
   json["model"] = workload.model.name;
   json["mesh"] = {{"dp", workload.mesh.dp}, {"tp", workload.mesh.tp}, {"pp", workload.mesh.pp}};
   json["settings"] = {{"ranks_are", ranks_are},
-                      {"tokens", request.engine.tokens},
+                      {"tokens", request.engine.tokens.count},
+                      {"sequence", request.engine.tokens.sequence},
                       {"precision", name_of(request.engine.precision.arithmetic)},
                       {"gradient_dtype", name_of(request.engine.precision.wire.gradient)},
                       {"overlap", request.engine.overlap},

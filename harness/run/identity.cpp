@@ -40,7 +40,8 @@ ordered_json identity_of(const RunRequest& request) {
   identity["clip norm"] = first.training.clip_norm;
   identity["precision"] = name_of(request.engine.precision.arithmetic);
   identity["gradient type"] = name_of(request.engine.precision.wire.gradient);
-  identity["tokens"] = request.engine.tokens;
+  identity["tokens"] = request.engine.tokens.count;
+  identity["sequence"] = request.engine.tokens.sequence;
   identity["overlap"] = request.engine.overlap;
   identity["steps"] = request.steps;
   identity["warmup"] = request.warmup;

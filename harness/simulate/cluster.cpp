@@ -200,6 +200,8 @@ Cluster read_cluster(const std::filesystem::path& path) {
   cluster.gpu.memory_bytes_per_second = sourced(gpu, "memory_bytes_per_second", 1, kHuge);
   if (gpu.has("agreement_bytes_per_second"))
     cluster.gpu.agreement_bytes_per_second = sourced(gpu, "agreement_bytes_per_second", 1, kHuge);
+  if (gpu.has("softmax_bytes_per_second"))
+    cluster.gpu.softmax_bytes_per_second = sourced(gpu, "softmax_bytes_per_second", 1, kHuge);
   cluster.gpu.launch_seconds = sourced(gpu, "launch_seconds", 0, 1);
   cluster.gpu.fp32_product_fraction = sourced(gpu, "fp32_product_fraction", kTiny, 1);
   gpu.finish();
@@ -215,9 +217,9 @@ Cluster read_cluster(const std::filesystem::path& path) {
   }
   cluster.weights = parse_dtype(file.text("weights", "bf16"), path.string());
   const std::string training = file.text("forward_backward", "model");
-  if (training != "model" && training != "products")
-    throw InputError(path.string(), "'forward_backward'", "'" + training + "'", "model, products");
-  cluster.trains_products_alone = training == "products";
+  if (training != "model" && training != "engine")
+    throw InputError(path.string(), "'forward_backward'", "'" + training + "'", "model, engine");
+  cluster.trains_as_engine = training == "engine";
   if (file.has("cores_per_rank")) cluster.cores_per_rank = static_cast<int>(file.integer("cores_per_rank", 1, 1 << 20));
 
   read_products(file, "gemm", cluster.gpu.product_rates);

@@ -30,6 +30,7 @@ struct Gpu {
   std::string name;
   double memory_bytes_per_second = 0;
   double agreement_bytes_per_second = 0;   ///< of gradients read for their exact sum of squares; 0: as memory
+  double softmax_bytes_per_second = 0;     ///< of scores made probabilities; 0: as memory
   double launch_seconds = 0;               ///< of one kernel
   std::vector<ProductRate> product_rates;  ///< of bf16 operands, by ascending size
   /// The same of A·Aᵀ, in FLOPs of the whole product; empty where such products are made like others.
@@ -54,8 +55,8 @@ struct Cluster {
   std::map<std::pair<CollectiveKind, int>, std::vector<std::pair<double, double>>> collective_seconds;
 
   DType weights = DType::bf16;  ///< and updates, on the wire and in memory
-  /// Forward and backward are the products of the weights alone, and a pass over the gradients: what the engine runs.
-  bool trains_products_alone = false;
+  /// Forward and backward are what the engine does: layer_work in fp32, and a pass over the gradients.
+  bool trains_as_engine = false;
   /// Where ranks run on a host's cores; with a single one, what overlaps takes turns on it. 0: they do not.
   int cores_per_rank = 0;
 

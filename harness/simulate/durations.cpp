@@ -8,7 +8,6 @@
 
 #include "reference/core/error.hpp"
 #include "reference/core/overloaded.hpp"
-#include "reference/model/shard.hpp"
 #include "reference/plan/load.hpp"
 
 namespace canzona::harness {
@@ -89,8 +88,8 @@ Durations::Durations(const ModelConfig& config, const Workload& workload, const 
                                  training.tokens, training.sequence));
   }
   training_.tokens /= micro_batches;
-  if (cluster.trains_products_alone) {
-    for (int layer = 0; layer <= workload.model.layers + 1; ++layer) layers_.push_back(products_alone(layer));
+  if (cluster.trains_as_engine) {
+    for (int layer = 0; layer <= workload.model.layers + 1; ++layer) layers_.push_back(engine_layer(layer));
   } else {
     layers_.push_back(embedding(config));
     layers_.insert(layers_.end(), static_cast<std::size_t>(workload.model.layers), decoder_layer(config));
@@ -151,6 +150,13 @@ double Durations::product_seconds(double m, double n, double k, DType type, bool
   return cluster_.gpu.launch_seconds + std::max(2 * m * n * k / rate, bytes / cluster_.gpu.memory_bytes_per_second);
 }
 
+double Durations::product_seconds(const Product& product) const {
+  const double one = product_seconds(static_cast<double>(product.m), static_cast<double>(product.n),
+                                     static_cast<double>(product.k), DType::fp32);
+  const double launch = cluster_.gpu.launch_seconds;
+  return launch + static_cast<double>(product.count) * (one - launch);
+}
+
 double Durations::memory_seconds(double bytes) const {
   return bytes > 0 ? cluster_.gpu.launch_seconds + bytes / cluster_.gpu.memory_bytes_per_second : 0;
 }
@@ -203,23 +209,39 @@ Durations::LayerSeconds Durations::output(const ModelConfig& config) const {
   return {product + norm + loss, kProductBackward * product + 2 * norm + loss + communication};
 }
 
-/// Of each weight one product forward and two backward, and a pass that reads noise and weights and writes gradients.
-Durations::LayerSeconds Durations::products_alone(int layer) const {
-  const auto tokens = static_cast<double>(training_.tokens);
-  LayerSeconds seconds;
-  for (const int index : multiplied_weights(workload_.model, layer)) {
-    const Shape shard = shard_shape(workload_.model.parameters[index], workload_.mesh.tp);
-    const auto rows = static_cast<double>(shard.rows), cols = static_cast<double>(shard.cols);
-    seconds.forward += product_seconds(tokens, rows, cols, DType::fp32);
-    seconds.backward +=
-        product_seconds(tokens, cols, rows, DType::fp32) + product_seconds(rows, cols, tokens, DType::fp32);
-  }
+/// Backward besides reads noise and weights of the layer and writes gradients, sample by sample.
+Durations::LayerSeconds Durations::engine_layer(int layer) const {
+  const std::int64_t sequence = std::min(training_.sequence, training_.tokens);
+  const LayerWork work = layer_work(workload_.model, layer, workload_.mesh.tp, training_.tokens, sequence);
+  LayerSeconds seconds{operations_seconds(work.forward), operations_seconds(work.backward)};
   const double samples = workload_.training.batch / workload_.training.micro_batches;
   for (const Slot& slot : workload_.buffer.slots) {
     if (workload_.model.parameters[slot.parameter].layer == layer)
       seconds.backward += samples * memory_seconds(3 * kFp32 * static_cast<double>(slot.elements.size()));
   }
   return seconds;
+}
+
+double Durations::operations_seconds(const std::vector<LayerOperation>& operations) const {
+  double seconds = 0;
+  for (const LayerOperation& operation : operations) {
+    seconds += std::visit(Overloaded{[&](const WeightProduct& own) { return product_seconds(own.product); },
+                                     [&](const AttentionPass& own) { return attention_seconds(own); },
+                                     [&](const ReduceActivations& own) {
+                                       return network_.all_reduce(kFp32 * static_cast<double>(own.elements), tp_);
+                                     }},
+                          operation);
+  }
+  return seconds;
+}
+
+double Durations::attention_seconds(const AttentionPass& pass) const {
+  double seconds = 0;
+  for (const Product& product : pass.products()) seconds += product_seconds(product);
+  for (const std::int64_t bytes : pass.elementwise_bytes()) seconds += memory_seconds(static_cast<double>(bytes));
+  const auto softmax = static_cast<double>(pass.softmax_bytes());
+  const double rate = cluster_.gpu.softmax_bytes_per_second;
+  return seconds + (rate > 0 ? softmax / rate : memory_seconds(softmax));
 }
 
 double Durations::seconds_of(const MatrixCost& cost) const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "harness/simulate/network.hpp"
+#include "reference/model/layer_work.hpp"
 #include "reference/plan/traffic.hpp"
 #include "reference/schedule/schedule.hpp"
 #include "reference/strategies/workload.hpp"
@@ -30,7 +31,7 @@ void require_fitting(const Mesh& mesh, const Cluster& cluster);
 bool is_low_confidence(const Workload& workload, const Cluster& cluster);
 
 /// The duration of any step of any rank. Throws InputError when the mesh is not the cluster's size, or several
-/// micro-batches do not share the tokens in whole sequences.
+/// micro-batches, or the engine's one, do not share the tokens in whole sequences.
 class Durations {
  public:
   Durations(const ModelConfig& config, const Workload& workload, const Cluster& cluster, const Network& network,
@@ -42,6 +43,8 @@ class Durations {
 
   /// A product of m × k by k × n, and elementwise work: launch time included, never faster than memory.
   double product_seconds(double m, double n, double k, DType type = DType::bf16, bool is_symmetric = false) const;
+  /// In fp32; a stack of them is launched once.
+  double product_seconds(const Product& product) const;
   double memory_seconds(double bytes) const;
   double seconds_of(const MatrixCost& cost) const;
 
@@ -54,7 +57,9 @@ class Durations {
   LayerSeconds decoder_layer(const ModelConfig& config) const;
   LayerSeconds embedding(const ModelConfig& config) const;
   LayerSeconds output(const ModelConfig& config) const;
-  LayerSeconds products_alone(int layer) const;
+  LayerSeconds engine_layer(int layer) const;
+  double operations_seconds(const std::vector<LayerOperation>& operations) const;
+  double attention_seconds(const AttentionPass& pass) const;
   double agree_seconds(bool over_tp) const;
   double elements_seconds(int bucket, int dp_rank) const;
   double reduce_seconds(int bucket) const;

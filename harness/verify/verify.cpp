@@ -84,7 +84,7 @@ std::int64_t expected_matrix_steps(const Workload& workload, std::int64_t steps)
 std::string compare_traffic(const Traffic& moved, const Workload& workload, const Precision& precision,
                             int iterations) {
   const Traffic closed_form = traffic_of(workload.plan, workload.model, workload.buffer, precision.wire);
-  for (const Collective collective : kCollectives) {
+  for (const Collective collective : kOptimizerCollectives) {
     for (int rank = 0; rank < workload.mesh.ranks(); ++rank) {
       const std::int64_t expected = closed_form.sent(collective)[rank] * iterations;
       if (moved.sent(collective)[rank] != expected) {

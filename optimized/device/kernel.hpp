@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "reference/core/error.hpp"
 #include "reference/core/exact_sum.hpp"
@@ -54,6 +55,16 @@ struct Maximum {
   static constexpr double kNothing = -std::numeric_limits<double>::infinity();
   CANZONA_KERNEL static double of(double a, double b) { return a >= b || a != a ? a : b; }
 };
+
+/// What a reduction's functor makes of an element i of a row; it may ask for the row besides.
+template <class Functor>
+CANZONA_KERNEL double element_of(const Functor& functor, std::int64_t row, std::int64_t i) {
+  if constexpr (std::is_invocable_v<const Functor&, std::int64_t, std::int64_t>) {
+    return functor(row, i);
+  } else {
+    return functor(i);
+  }
+}
 
 namespace gpu {
 
@@ -107,7 +118,7 @@ __global__ void reduce_chunks(std::int64_t cols, Functor functor, double* out) {
   const std::int64_t begin = cols * chunk / chunks, end = cols * (chunk + 1) / chunks;
   double own = Combine::kNothing;
   for (std::int64_t col = begin + threadIdx.x; col < end; col += kThreads)
-    own = Combine::of(own, functor(row * cols + col));
+    own = Combine::of(own, element_of(functor, row, row * cols + col));
   lanes[threadIdx.x] = own;
   for (int half = kThreads / 2; half > 0; half /= 2) {
     __syncthreads();
@@ -227,7 +238,7 @@ void reduce_rows(const GpuQueue& queue, std::int64_t rows, std::int64_t cols, do
       for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
         double own = Combine::kNothing;
         for (std::int64_t col = cols * chunk / chunks; col < cols * (chunk + 1) / chunks; ++col)
-          own = Combine::of(own, functor(row * cols + col));
+          own = Combine::of(own, element_of(functor, row, row * cols + col));
         partials[row * chunks + chunk] = own;
       }
     }

@@ -161,30 +161,33 @@ void Engine::perform(const Action& action) {
   Stream& tp = on(canzona::Stream::tp);
   const bool skip = agreement_.skip;
   using Kind = canzona::Collective;
-  std::visit(
-      Overloaded{
-          [&](const Forward& step) { train(step.layer, 1); }, [&](const Backward& step) { backward(step); },
-          [&](const ReduceGradients& step) { communicate(reductions_[step.bucket].get(), Kind::reduce_gradients, dp); },
-          [&](const AgreeOnGradients& step) { agree(step.over_tp); },
-          [&](const GatherShards& step) {
-            if (!skip) communicate(gathers_[step.group].get(), Kind::gather_shards, tp);
-          },
-          [&](const Update& step) {
-            if (!skip) update(step.parameter);
-          },
-          [&](const UpdateElements& step) {
-            if (!skip) update_elements(step.bucket);
-          },
-          [&](const ScatterUpdates& step) {
-            if (!skip) communicate(scatters_[step.group].get(), Kind::scatter_updates, tp);
-          },
-          [&](const Apply& step) {
-            if (!skip) apply(step.parameter);
-          },
-          [&](const GatherParameters& step) {
-            if (!skip) communicate(parameter_gathers_[step.bucket].get(), Kind::gather_parameters, dp);
-          }},
-      action);
+  std::visit(Overloaded{[&](const Forward& step) {
+                          traffic_.add(Kind::reduce_activations, rank_.index, layers_->forward(step.layer));
+                        },
+                        [&](const Backward& step) { backward(step); },
+                        [&](const ReduceGradients& step) {
+                          communicate(reductions_[step.bucket].get(), Kind::reduce_gradients, dp);
+                        },
+                        [&](const AgreeOnGradients& step) { agree(step.over_tp); },
+                        [&](const GatherShards& step) {
+                          if (!skip) communicate(gathers_[step.group].get(), Kind::gather_shards, tp);
+                        },
+                        [&](const Update& step) {
+                          if (!skip) update(step.parameter);
+                        },
+                        [&](const UpdateElements& step) {
+                          if (!skip) update_elements(step.bucket);
+                        },
+                        [&](const ScatterUpdates& step) {
+                          if (!skip) communicate(scatters_[step.group].get(), Kind::scatter_updates, tp);
+                        },
+                        [&](const Apply& step) {
+                          if (!skip) apply(step.parameter);
+                        },
+                        [&](const GatherParameters& step) {
+                          if (!skip) communicate(parameter_gathers_[step.bucket].get(), Kind::gather_parameters, dp);
+                        }},
+             action);
 }
 
 /// Nothing where a group of one has nothing to tell.
@@ -194,30 +197,8 @@ void Engine::communicate(Collective* collective, canzona::Collective kind, Strea
   collective->start(stream);
 }
 
-/// The products of a layer's weights with activations of `tokens` rows: one forward, two backward. Nobody reads what
-/// they give.
-void Engine::train(int layer, int products) {
-  Stream& stream = on(canzona::Stream::compute);
-  with_weight_type(type(), [&]<class T>(T) {
-    MatrixProducts<T>& algebra = device_.linear_algebra().in<T>();
-    for (const int index : products_of_layer_[static_cast<std::size_t>(layer)]) {
-      const Shape shard = shard_shape(parameter(index), workload_.mesh.tp);
-      const MatrixView<const T> W{place<T>(weights_, begin_of(index)), shard.rows, shard.cols};
-      const MatrixView<const T> X{activations_.as<T>(), settings_.tokens, shard.cols};
-      const MatrixView<const T> dY{activations_.as<T>(), settings_.tokens, shard.rows};
-      const DevicePointer<T> out = products_.as<T>();
-      if (products == 1) {
-        algebra.product(stream, 1, X, Transpose::no, W, Transpose::yes, 0, {out, settings_.tokens, shard.rows});
-      } else {
-        algebra.product(stream, 1, dY, Transpose::no, W, Transpose::no, 0, {out, settings_.tokens, shard.cols});
-        algebra.product(stream, 1, dY, Transpose::yes, X, Transpose::no, 0, {out, shard.rows, shard.cols});
-      }
-    }
-  });
-}
-
 void Engine::backward(const Backward& step) {
-  train(step.layer, 2);
+  traffic_.add(canzona::Collective::reduce_activations, rank_.index, layers_->backward(step.layer));
   for (const Slot& own : workload_.buffer.slots) {
     if (parameter(own.parameter).layer == step.layer) differentiate(own, step);
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "optimized/engine/assembly.hpp"
+#include "optimized/engine/layers.hpp"
 #include "optimized/engine/rank.hpp"
 #include "optimized/optimizers/optimizer.hpp"
 #include "reference/executor/dense.hpp"
@@ -16,10 +17,10 @@
 namespace canzona::optimized {
 
 struct EngineSettings {
-  bool overlap = true;       ///< off: each step is waited for before the next is begun
-  std::int64_t tokens = 64;  ///< rows of the activations in forward and backward
-  /// fp32, or bf16 or fp16 for products of orthogonalizations, updates as they travel, and the model's weights beside
-  /// masters in fp32; gradients travel in fp32 or bf16.
+  bool overlap = true;  ///< off: each step is waited for before the next is begun
+  Tokens tokens = {};   ///< of a micro-batch
+  /// fp32, or bf16 or fp16 for products, updates as they travel, activations, and the model's weights beside masters in
+  /// fp32; gradients travel in fp32 or bf16.
   reference::Precision precision = reference::make_precision(DType::fp32, DType::fp32);
   std::string variant = {};         ///< of the matrix optimizer, where it has several; empty: its first
   std::size_t kept_iterations = 2;  ///< whose times can be asked for afterwards
@@ -108,7 +109,6 @@ class Engine {
   void perform(const Action& action);
   void communicate(Collective* collective, canzona::Collective kind, Stream& stream);
   void backward(const Backward& step);
-  void train(int layer, int products);
   void differentiate(const Slot& slot, const Backward& step);
   void agree(bool over_tp);
   void add_own_squares(Stream& stream);
@@ -141,8 +141,7 @@ class Engine {
   Buffer weights_, gradient_, masters_;
   std::map<std::int64_t, std::int64_t> masters_of_;  // by where a run of owned elements begins: where its masters do
   std::vector<Buffer> noise_;                        // by iteration of the objective's period, then by sample
-  std::vector<std::vector<int>> products_of_layer_;
-  Buffer activations_, products_;
+  std::unique_ptr<Layers> layers_;
   // Micro-groups alternate between two halves: a gather fills one while the group before is computed.
   Buffer gathered_[2], updates_[2];
   Buffer stack_gradient_, stack_update_, element_update_;

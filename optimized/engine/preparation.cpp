@@ -28,10 +28,16 @@ Engine::Engine(const Workload& workload, Rank& rank, const reference::Objective<
     for (std::size_t step = 0; step < schedule_.steps.size(); ++step)
       iteration.push_back({device_.make_event(), device_.make_event()});
   }
-  for (int layer = 0; layer <= workload.model.layers + 1; ++layer)
-    products_of_layer_.push_back(multiplied_weights(workload.model, layer));
   take_memory();
   draw_noise();
+  with_weight_type(type(), [&]<class T>(T) {
+    const auto shard_of = [this](int index) {
+      const Shape shard = shard_shape(parameter(index), workload_.mesh.tp);
+      return MatrixView<const T>{place<T>(weights_, begin_of(index)), shard.rows, shard.cols};
+    };
+    layers_ = std::make_unique<LayersIn<T>>(workload.model, rank, settings.tokens, on(canzona::Stream::compute),
+                                            on(canzona::Stream::tp), shard_of);
+  });
   prepare_dp_collectives();
   for (int group = 0; group < static_cast<int>(workload.plan.groups_of(at_.dp).size()); ++group)
     prepare_micro_group(group);
@@ -44,7 +50,7 @@ void Engine::take_memory() {
   gradient_ = device_.allocate_elements<float>(numel);
   weights_ = device_.allocate(bytes(numel, type()));
   if (type() != DType::fp32) take_masters();
-  std::int64_t widest = 0, largest = 0, product = 0;
+  std::int64_t largest = 0;
   for (const Slot& own : workload_.buffer.slots) {
     const Parameter& parameter = this->parameter(own.parameter);
     std::vector<float> initial(static_cast<std::size_t>(own.elements.size()));
@@ -54,15 +60,6 @@ void Engine::take_memory() {
     put_weights(own, initial);
     largest = std::max(largest, own.elements.size());
   }
-  for (const auto& parameters : products_of_layer_) {
-    for (const int index : parameters) {
-      const Shape shard = shard_shape(parameter(index), workload_.mesh.tp);
-      widest = std::max({widest, shard.rows, shard.cols});
-      product = std::max(product, shard.numel());
-    }
-  }
-  activations_ = device_.allocate(bytes(settings_.tokens * widest, type()));
-  products_ = device_.allocate(bytes(std::max(settings_.tokens * widest, product), type()));
   element_update_ = device_.allocate_elements<float>(largest);
 
   std::int64_t staging = 0;

@@ -107,6 +107,7 @@ Model build(const ModelConfig& config, std::int64_t tp, const BlockSplit& split)
   Model model;
   model.name = config.name;
   model.layers = static_cast<int>(config.num_hidden_layers);
+  model.heads = {config.num_attention_heads, config.num_key_value_heads, config.head_dim};
   model.parameters.push_back(vocabulary("embedding.word_embeddings.weight", config, tp, 0));
   for (int index = 0; index < model.layers; ++index) add_decoder_layer(model, config, split, index);
   const int output = model.layers + 1;
@@ -134,21 +135,6 @@ Model build_model(const ModelConfig& config, std::int64_t tp, const BlockSplit& 
 Model with_elementwise_routing(Model model) {
   for (Parameter& parameter : model.parameters) parameter.routing = Routing::elementwise;
   return model;
-}
-
-std::vector<int> multiplied_weights(const Model& model, int layer) {
-  const auto weights_of = [&](int own) {
-    std::vector<int> weights;
-    for (int index = 0; index < static_cast<int>(model.parameters.size()); ++index) {
-      const Parameter& parameter = model.parameters[index];
-      if (parameter.layer == own && parameter.shape.shorter() > 1) weights.push_back(index);
-    }
-    return weights;
-  };
-  if (layer == 0) return {};
-  const std::vector<int> own = weights_of(layer);
-  const bool shares_embedding = layer == model.layers + 1 && own.empty();
-  return shares_embedding ? weights_of(0) : own;
 }
 
 }  // namespace canzona

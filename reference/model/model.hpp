@@ -41,10 +41,18 @@ struct Parameter {
   Shape block_shape(const Block& block) const { return {block.row_count(), shape.cols}; }
 };
 
+/// Of a decoder layer's attention. Equally many query heads share each key/value head.
+struct Heads {
+  std::int64_t queries = 0;
+  std::int64_t key_values = 0;
+  std::int64_t dim = 0;
+};
+
 struct Model {
   std::string name;
   std::vector<Parameter> parameters;  ///< in the order of Megatron's named_parameters()
   int layers = 0;                     ///< decoder layers L; Forward and Backward run over L + 2 layers
+  Heads heads;
 
   /// Elements without vocabulary padding: all of them, and those of the decoder's weight matrices.
   std::int64_t parameter_count() const;
@@ -68,9 +76,5 @@ Model build_model(const ModelConfig& config, std::int64_t tp, const BlockSplit& 
 
 /// The same model with every parameter routed to the elementwise optimizer.
 Model with_elementwise_routing(Model model);
-
-/// The weights that a layer multiplies activations by: its matrices; of the layer after the last decoder layer the
-/// output's, which may be the embedding's. The embedding itself is looked up.
-std::vector<int> multiplied_weights(const Model& model, int layer);
 
 }  // namespace canzona

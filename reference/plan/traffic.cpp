@@ -62,6 +62,7 @@ std::string_view name_of(Collective collective) {
     case Collective::gather_shards: return "gather_shards";
     case Collective::scatter_updates: return "scatter_updates";
     case Collective::gather_parameters: return "gather_parameters";
+    case Collective::reduce_activations: return "reduce_activations";
   }
   throw Error("no such collective");
 }

@@ -1,5 +1,5 @@
-// How many bytes each rank sends in one iteration, in closed form. The reference executor counts the same
-// bytes as it moves them, and the two must be equal.
+// How many bytes each rank sends in one iteration; those of the optimizer in closed form. The reference executor counts
+// the same bytes as it moves them, and the two must be equal.
 #pragma once
 
 #include <array>
@@ -12,11 +12,21 @@
 
 namespace canzona {
 
-/// The optimizer's communication, by the step that does it.
-enum class Collective { reduce_gradients, agree_on_gradients, gather_shards, scatter_updates, gather_parameters };
-constexpr std::array kCollectives{Collective::reduce_gradients, Collective::agree_on_gradients,
-                                  Collective::gather_shards, Collective::scatter_updates,
-                                  Collective::gather_parameters};
+/// Communication, by the step that does it. All but the last is the optimizer's, and a plan's matter.
+enum class Collective {
+  reduce_gradients,
+  agree_on_gradients,
+  gather_shards,
+  scatter_updates,
+  gather_parameters,
+  reduce_activations,  ///< over tensor parallelism, in forward and backward
+};
+inline constexpr std::array kOptimizerCollectives{Collective::reduce_gradients, Collective::agree_on_gradients,
+                                                  Collective::gather_shards, Collective::scatter_updates,
+                                                  Collective::gather_parameters};
+inline constexpr std::array kCollectives{Collective::reduce_gradients,  Collective::agree_on_gradients,
+                                         Collective::gather_shards,     Collective::scatter_updates,
+                                         Collective::gather_parameters, Collective::reduce_activations};
 std::string_view name_of(Collective collective);
 
 /// Element types on the wire.
@@ -46,7 +56,7 @@ class Traffic {
 std::vector<Range> even_ranges(Range elements, int ranks);
 
 // clang-format off
-/// The closed form. Over R ranks, with s_r the share of rank r in a bucket of B elements:
+/// The closed form of the optimizer's. Over R ranks, with s_r the share of rank r in a bucket of B elements:
 ///   reduce-scatter     B − s_r              (each other rank's share to that rank)
 ///   all-gather         B − s_{r+1}          (shares travel round a ring: rank r passes on all but its successor's)
 ///   padded, either     (R − 1)·max s

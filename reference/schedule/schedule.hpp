@@ -12,8 +12,8 @@
 
 namespace canzona {
 
-/// Forward and backward of a layer: 0 embedding, 1…L decoder layers, L + 1 output. Backward adds to what earlier
-/// micro-batches left.
+/// Forward and backward of a layer, sums of activations over the TP group included: 0 embedding, 1…L decoder layers,
+/// L + 1 output. Backward adds to what earlier micro-batches left.
 struct Forward {
   int layer = 0;
   int micro_batch = 0;

@@ -134,6 +134,30 @@ TEST(Engine, CountsWhatItSendsAndUpdates) {
   }
 }
 
+// Megatron's two all-reduces each way of a decoder layer, and the output's: of tokens × hidden fp32, each sent
+// 2·(tp − 1)/tp times. qwen3-tiny has 2 layers of width 64.
+TEST(Engine, ReducesActivationsOverTheTpGroupAlone) {
+  for (const Mesh& mesh : std::vector<Mesh>{{2, 1}, {1, 2}, {2, 4}}) {
+    WorkloadRequest request = testing_support::request_of("qwen3-tiny", mesh, "canzona", "muon");
+    request.training = {.batch = 2, .micro_batches = 2};
+    const Workload workload = make_workload(request);
+    run_on_threads(workload.mesh, 60, testing_support::backend(), [&](Rank& rank) {
+      auto& engine = rank.make<Engine>(workload, rank, recurring(), EngineSettings{.tokens = {48, 16}});
+      engine.iterate();
+      engine.finish();
+      const std::int64_t each = 2 * 48 * 64 * 4 * (mesh.tp - 1) / mesh.tp;
+      const std::int64_t reductions = request.training.micro_batches * (2 * 4 + 1);
+      EXPECT_EQ(engine.traffic().sent(canzona::Collective::reduce_activations)[rank.index], reductions * each)
+          << mesh.dp << " by " << mesh.tp;
+    });
+  }
+}
+
+TEST(Engine, RefusesPartsOfSequences) {
+  const Workload workload = workload_of({1, 1}, "canzona", "muon");
+  EXPECT_THROW(trained(workload, {.tokens = {64, 48}}), Error);
+}
+
 TEST(Engine, TakesNoMemoryInsideAnIteration) {
   for (const EngineOptimizer& optimizer : EngineOptimizers::instance().all()) {
     const Workload workload = workload_of({2, 2}, "canzona", optimizer.name);

@@ -197,7 +197,7 @@ TEST(Executor, CountsTheBytesOfTheClosedForm) {
   const Workload workload = tiny_workload({2, 2}, "canzona");
   Executor<float> executor(workload, kFloat, 1);
   executor.run(1);
-  for (const Collective collective : kCollectives)
+  for (const Collective collective : kOptimizerCollectives)
     EXPECT_GT(executor.traffic().busiest(collective), 0) << name_of(collective);
 }
 

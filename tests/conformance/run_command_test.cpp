@@ -48,6 +48,7 @@ TEST_F(RunCommand, RecordsEveryStrategyMeasuredAndChecked) {
       EXPECT_NEAR(result["seconds"]["forward_backward"]["samples"][sample], trained, 1e-9);
     }
     EXPECT_EQ(result["bytes_sent"]["agree_on_gradients"]["mean"], 2 * 560);
+    EXPECT_EQ(result["bytes_sent"]["reduce_activations"]["mean"], (2 * 4 + 1) * 64 * 64 * 4);
   }
 }
 
@@ -171,6 +172,9 @@ TEST_F(RunCommand, RefusesWhatIsNotAllowed) {
   expect_refused({"run", "--ranks", "2", "--variant", "fast"}, {"variant of muon", "'fast'", "symmetric, dense, gram"});
   expect_refused({"run", "--ranks", "2", "--optimizer", "soap", "--variant", "gram"}, {"variant of soap", "'gram'"});
   expect_refused({"run", "--ranks", "2", "--predict", "h100-256"}, {"the mesh", "256"});
+  expect_refused({"run", "--ranks", "2", "--sequence", "48"}, {"--tokens", "64", "--sequence", "48"});
+  expect_refused({"run", "--ranks", "2", "--tokens", "5000"}, {"--tokens", "5000", "--sequence", "4096"});
+  expect_refused({"calibrate", "--ranks", "2", "--sequence", "0"}, {"--sequence", "'0'"});
 }
 
 TEST_F(RunCommand, WhatIsCalibratedPredictsARun) {

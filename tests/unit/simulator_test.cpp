@@ -248,6 +248,41 @@ TEST(SimulatorLaws, OneRankTakesTheSumOfItsParts) {
   }
 }
 
+// qwen3-0.6b: hidden 1024, 16 query and 8 key/value heads of 128, feed-forward 3072; over 2 ranks half of each.
+TEST(Durations, OfWhatTheEngineTrainsAreProductsAttentionAndReductions) {
+  Cluster cluster = h100(2);
+  cluster.trains_as_engine = true;
+  cluster.gpu.softmax_bytes_per_second = 1e9;
+  const WorkloadRequest request = request_of("qwen3-0.6b", {1, 2}, "canzona");
+  const Workload workload = make_workload(request);
+  const auto network = nccl_network(cluster);
+  const Durations own(request.config, workload, cluster, *network, {2048, 512}, {}, Uneven::per_owner);
+  const double reductions = 2 * network->all_reduce(4.0 * 2048 * 1024, tp_group(workload.mesh, 8));
+  const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count = 1) {
+    return own.product_seconds(Product{m, n, k, count, false, false});
+  };
+  const double weights =
+      product(2048, 2048, 1024) + product(2048, 1024, 1024) + product(2048, 3072, 1024) + product(2048, 1024, 1536);
+  // 4 sequences × 4 groups of 2 query heads: scores, then context. Q, K and V are brought together, the context back.
+  const double attention = product(1024, 512, 128, 16) + product(1024, 128, 512, 16) +
+                           2 * own.memory_seconds(8.0 * 2048 * 1024) + 2 * own.memory_seconds(8.0 * 2048 * 512) +
+                           20.0 * 8 * 2048 * 512 / 1e9;
+  EXPECT_EQ(own.of(Forward{1, 0}, 0, 0), nanoseconds(weights + attention + reductions));
+  EXPECT_EQ(own.of(Forward{0, 0}, 0, 0), 0);
+  EXPECT_THROW(Durations(request.config, workload, cluster, *network, {2048, 500}, {}, Uneven::per_owner), InputError);
+}
+
+TEST(Durations, OfAStackOfProductsIsOneLaunch) {
+  const WorkloadRequest request = request_of("qwen3-tiny", {1, 1}, "canzona");
+  const Workload workload = make_workload(request);
+  const auto network = free_network();
+  const Durations own(request.config, workload, h100(1), *network, {}, {}, Uneven::per_owner);
+  const double launch = h100(1).gpu.launch_seconds;
+  const double one = own.product_seconds(64, 64, 64, DType::fp32);
+  EXPECT_DOUBLE_EQ(own.product_seconds(Product{64, 64, 64, 1, false, false}), one);
+  EXPECT_DOUBLE_EQ(own.product_seconds(Product{64, 64, 64, 10, false, false}), launch + 10 * (one - launch));
+}
+
 TEST(SimulatorLaws, WithFreeCommunicationSynchronousComputesEveryMatrixOnEveryGpu) {
   const auto network = free_network();
   const Simulated one = run_on(h100(1), {1, 1}, "canzona", *network);
