@@ -34,7 +34,8 @@ int run(CalibrateArguments arguments) {
   const auto prepare = [&](int ranks, bool writes) {
     settle_mesh(arguments, ranks);
     arguments.strategy = "canzona";
-    request = {points_of(arguments).front(), tokens_of(arguments.launch), positive("--rounds", arguments.rounds, 1000)};
+    request = {points_of(arguments).front(), tokens_of(arguments.launch.tokens, arguments.launch.sequence),
+               positive("--rounds", arguments.rounds, 1000)};
     workload = make_workload(request->point.request);
     if (writes) {
       output = open_output(arguments.output, "--output");

@@ -140,15 +140,20 @@ void add_launch(CLI::App& command, LaunchArguments& arguments) {
       ->type_name("N");
 }
 
-optimized::Tokens tokens_of(const LaunchArguments& arguments) {
+optimized::Tokens tokens_of(const std::string& tokens, const std::string& sequence) {
   constexpr std::int64_t kMost = 1'000'000;
   constexpr std::int64_t kSequence = 4096;  // as simulated
-  const std::int64_t tokens = positive("--tokens", arguments.tokens, kMost);
-  const std::int64_t sequence =
-      arguments.sequence.empty() ? std::min(tokens, kSequence) : positive("--sequence", arguments.sequence, kMost);
-  if (tokens % sequence != 0)
-    throw InputError("", "--tokens", std::to_string(tokens), fmt::format("multiples of --sequence ({})", sequence));
-  return {tokens, sequence};
+  const std::int64_t count = positive("--tokens", tokens, kMost);
+  const std::int64_t each = sequence.empty() ? std::min(count, kSequence) : positive("--sequence", sequence, kMost);
+  if (count % each != 0)
+    throw InputError("", "--tokens", std::to_string(count), fmt::format("multiples of --sequence ({})", each));
+  return {count, each};
+}
+
+reference::Precision precision_of(const std::string& arithmetic, DType gradient) {
+  const DType type = parse_dtype(arithmetic, "--precision");
+  if (type == DType::fp64) throw InputError("", "--precision", "'fp64'", "fp32, bf16, fp16");
+  return reference::make_precision(type, gradient);
 }
 
 optimized::ChosenBackend backend_of(const LaunchArguments& arguments) {

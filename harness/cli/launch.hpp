@@ -10,6 +10,7 @@
 #include "harness/cli/arguments.hpp"
 #include "optimized/engine/layers.hpp"
 #include "optimized/engine/rank.hpp"
+#include "reference/executor/objective.hpp"
 
 namespace canzona::harness {
 
@@ -28,8 +29,11 @@ void add_launch(CLI::App& command, LaunchArguments& arguments);
 /// Throws InputError where there is no such backend or it cannot run here, and on options that it does not have.
 optimized::ChosenBackend backend_of(const LaunchArguments& arguments);
 
-/// --tokens and --sequence. Throws InputError unless the one is a multiple of the other.
-optimized::Tokens tokens_of(const LaunchArguments& arguments);
+/// --tokens and --sequence, which may be empty. Throws InputError unless the one is a multiple of the other.
+optimized::Tokens tokens_of(const std::string& tokens, const std::string& sequence);
+
+/// --precision, of what has weights. Throws InputError on fp64.
+reference::Precision precision_of(const std::string& arithmetic, DType gradient);
 
 /// dp and tp for so many ranks: what was not given follows. Throws InputError where they do not make that many.
 void settle_mesh(CommonArguments& arguments, int ranks);

@@ -6,9 +6,12 @@
 
 #include "harness/cli/arguments.hpp"
 #include "harness/cli/command.hpp"
+#include "harness/cli/launch.hpp"
 #include "harness/record/load_record.hpp"
+#include "harness/record/memory_record.hpp"
 #include "harness/record/output_file.hpp"
 #include "harness/report/load_report.hpp"
+#include "optimized/engine/footprint.hpp"
 #include "reference/core/error.hpp"
 #include "reference/plan/json.hpp"
 #include "reference/schedule/schedule.hpp"
@@ -22,6 +25,10 @@ struct PlanArguments : CommonArguments {
   std::string write_plan;
   std::string write_schedule;
   std::string rank = "0";
+  bool memory = false;
+  std::string precision = "bf16";
+  std::string tokens = "8192";
+  std::string sequence;
 };
 
 void print(const std::vector<ordered_json>& records) {
@@ -53,6 +60,17 @@ bool uses_standard_output(const PlanArguments& arguments) {
   return count == 1;
 }
 
+/// By rank, what `canzona run` would take.
+ordered_json memory_of_run(const PlanArguments& arguments, const Point& point, const Workload& workload) {
+  optimized::EngineSettings settings;
+  settings.precision = precision_of(arguments.precision, point.gradient);
+  settings.tokens = tokens_of(arguments.tokens, arguments.sequence);
+  std::vector<optimized::Ledger> ranks;
+  for (int rank = 0; rank < workload.mesh.ranks(); ++rank)
+    ranks.push_back(optimized::footprint(workload, rank, settings));
+  return memory_record(ranks);
+}
+
 int run(const PlanArguments& arguments) {
   const std::vector<Point> points = points_of(arguments);
   const auto rank =
@@ -71,6 +89,8 @@ int run(const PlanArguments& arguments) {
   std::vector<ordered_json> records;
   for (std::size_t index = 0; index < points.size(); ++index)
     records.push_back(load_record(points[index], workloads[index]));
+  for (std::size_t index = 0; arguments.memory && index < points.size(); ++index)
+    records[index]["memory"] = memory_of_run(arguments, points[index], workloads[index]);
   const Workload& first = workloads.front();
   if (plan_file) plan_file->commit(text_of(to_json(first.plan)));
   if (schedule_file)
@@ -96,6 +116,16 @@ void add_plan(CLI::App& app, Runner& chosen) {
   command->add_option("--rank", arguments->rank, "the rank for --write-schedule")
       ->type_name("RANK")
       ->capture_default_str();
+  command->add_flag(
+      "--memory", arguments->memory,
+      "memory of a rank as 'canzona run' would take it, by purpose, but for collectives, in place of a training "
+      "framework's");
+  const auto text = [&](const char* name, std::string& value, const char* what, const char* type) {
+    return command->add_option(name, value, what)->type_name(type)->capture_default_str();
+  };
+  text("--precision", arguments->precision, "of weights, activations and updates, for --memory", "DTYPE");
+  text("--tokens", arguments->tokens, "of a micro-batch, for --memory", "N");
+  text("--sequence", arguments->sequence, "tokens of a sequence, for --memory [4096, or all tokens where fewer]", "N");
   command->get_option("--json")->description(
       "write the record as JSON to FILE, or to standard output with -: an object, or an array with --strategy all");
   command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });

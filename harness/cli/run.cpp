@@ -58,10 +58,8 @@ RunRequest request_of(RunArguments arguments, int ranks) {
         .clip_norm = parse_number("--clip-norm", arguments.clip_norm, 0, 1e30)};
   }
   request.engine.overlap = arguments.overlap == "on";
-  request.engine.tokens = tokens_of(arguments.launch);
-  const DType arithmetic = parse_dtype(arguments.precision, "--precision");
-  if (arithmetic == DType::fp64) throw InputError("", "--precision", "'fp64'", "fp32, bf16, fp16");
-  request.engine.precision = reference::make_precision(arithmetic, request.points.front().gradient);
+  request.engine.tokens = tokens_of(arguments.launch.tokens, arguments.launch.sequence);
+  request.engine.precision = precision_of(arguments.precision, request.points.front().gradient);
   request.engine.variant = arguments.variant;
   request.steps = positive("--steps", arguments.steps, kMost);
   request.warmup = parse_integer("--warmup", arguments.warmup, 0, kMost);
@@ -131,18 +129,23 @@ int run(const RunArguments& arguments) {
   std::optional<Prepared> prepared;
   std::optional<Progress> progress;
   std::vector<StrategyRun> runs;
+  std::string refusal;
   const auto prepare_rank = [&](int ranks, bool writes) {
     prepared = prepare(arguments, ranks, writes);
     if (writes) progress.emplace("run", count_turns(*prepared));
     return Launch{prepared->mesh(), identity_of(prepared->request)};
   };
   const auto body = [&](optimized::Rank& rank) {
+    const std::string why = misfit(rank, prepared->request, prepared->workloads);
+    if (rank.index == 0) refusal = why;
+    if (!why.empty()) return;
     auto own = run_rank(
         rank, prepared->request, prepared->workloads, [&] { progress->advance(); }, interrupted);
     if (rank.index == 0) runs = std::move(own);
   };
   return launch(arguments.launch, prepare_rank, body, [&] {
     progress.reset();
+    if (!refusal.empty()) throw InputError(refusal);
     return finish(arguments, *prepared, runs);
   });
 }

@@ -1,5 +1,7 @@
 #include "harness/record/run_record.hpp"
 
+#include "harness/record/memory_record.hpp"
+
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -81,6 +83,7 @@ ordered_json result_of(const Point& point, const std::string& kind, const Strate
         {"busiest", static_cast<double>(run.traffic.busiest(collective)) / each},
         {"mean", std::accumulate(sent.begin(), sent.end(), 0.0) / static_cast<double>(sent.size()) / each}};
   }
+  json["memory"] = memory_record(run.memory);
   json["orthogonalizations"] = run.matrix_steps;
   json["iterations"] = run.iterations;
   json["skipped"] = run.skipped;

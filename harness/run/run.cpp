@@ -1,7 +1,12 @@
 #include "harness/run/run.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "harness/record/memory_record.hpp"
+#include "optimized/engine/footprint.hpp"
 
 namespace canzona::harness {
 namespace {
@@ -10,12 +15,9 @@ using nlohmann::json;
 using optimized::Engine;
 using optimized::Rank;
 
-/// Gradients recur so soon: enough for a stale one to be seen, few enough to be drawn beforehand.
-constexpr std::int64_t kGradientPeriod = 2;
-
 reference::Objective<float> objective_of(const RunRequest& request) {
   reference::Objective<float> objective(request.seed);
-  objective.recur(kGradientPeriod);
+  objective.recur(optimized::kGradientPeriod);
   return objective;
 }
 
@@ -38,6 +40,7 @@ json report_of(Engine& engine, const json& turns, bool with_weights) {
   report["steps"] = engine.steps();
   report["matrix_steps"] = engine.matrix_steps();
   report["failed_refreshes"] = engine.failed_refreshes();
+  for (const optimized::Purpose purpose : optimized::kPurposes) report["memory"].push_back(engine.memory().of(purpose));
   for (const Collective collective : kCollectives)
     report["sent"].push_back(engine.traffic().sent(collective)[static_cast<std::size_t>(engine.schedule().rank)]);
   if (with_weights) {
@@ -69,7 +72,8 @@ std::vector<optimized::StepTime> step_times(const json& flat) {
 
 /// One strategy's results from what its ranks tell.
 StrategyRun assemble(const Workload& workload, const std::vector<json>& reports, std::int64_t iterations) {
-  StrategyRun run{.workload = workload, .turns = {}, .traffic = Traffic(workload.mesh.ranks()), .check = {}};
+  StrategyRun run{
+      .workload = workload, .turns = {}, .traffic = Traffic(workload.mesh.ranks()), .memory = {}, .check = {}};
   for (std::size_t turn = 0; turn < reports.front()["turns"].size(); ++turn) {
     MeasuredTimes times;
     for (const json& report : reports) {
@@ -83,6 +87,9 @@ StrategyRun assemble(const Workload& workload, const std::vector<json>& reports,
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
     run.matrix_steps += reports[rank]["matrix_steps"].get<std::int64_t>();
     run.failed_refreshes += reports[rank]["failed_refreshes"].get<std::int64_t>();
+    optimized::Ledger& memory = run.memory.emplace_back();
+    for (std::size_t index = 0; index < optimized::kPurposes.size(); ++index)
+      memory.add(optimized::kPurposes[index], reports[rank]["memory"][index].get<std::int64_t>());
     for (std::size_t index = 0; index < kCollectives.size(); ++index)
       run.traffic.add(kCollectives[index], static_cast<int>(rank), reports[rank]["sent"][index].get<std::int64_t>());
   }
@@ -109,6 +116,24 @@ std::vector<Workload> workloads_of(const RunRequest& request) {
   std::vector<Workload> workloads;
   for (const Point& point : request.points) workloads.push_back(make_workload(point.request));
   return workloads;
+}
+
+std::string misfit(Rank& rank, const RunRequest& request, const std::vector<Workload>& workloads) {
+  optimized::Ledger all;
+  for (const Workload& workload : workloads) {
+    const optimized::Ledger own = optimized::footprint(workload, rank, request.engine);
+    for (const optimized::Purpose purpose : optimized::kPurposes) all.add(purpose, own.of(purpose));
+  }
+  std::string complaint;
+  if (all.total() > rank.free_bytes) {
+    complaint = fmt::format("rank {} would take {}; {:.3g} GB are free{}", rank.index, describe(all),
+                            static_cast<double>(rank.free_bytes) / 1e9,
+                            workloads.size() > 1 ? " (all strategies at once: --strategy takes one)" : "");
+  }
+  for (const std::string& text : rank.world.all_gather(complaint)) {
+    if (!text.empty()) return text;
+  }
+  return {};
 }
 
 std::vector<StrategyRun> run_rank(Rank& rank, const RunRequest& request, const std::vector<Workload>& workloads,

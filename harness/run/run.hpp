@@ -9,6 +9,7 @@
 #include "harness/experiment/experiment.hpp"
 #include "harness/run/check.hpp"
 #include "harness/run/timing.hpp"
+#include "optimized/device/ledger.hpp"
 #include "optimized/engine/backend.hpp"
 
 namespace canzona::harness {
@@ -43,11 +44,16 @@ struct StrategyRun {
   std::int64_t skipped = 0;
   std::int64_t matrix_steps = 0;  ///< of all ranks
   std::int64_t failed_refreshes = 0;
+  std::vector<optimized::Ledger> memory;  ///< by rank
   std::optional<Check> check;
 };
 
 /// Builds the workloads; throws InputError on what is not allowed.
 std::vector<Workload> workloads_of(const RunRequest& request);
+
+/// Why the ranks' engines do not fit into their memory, with the numbers; empty where they do. All ranks call, and
+/// learn the same.
+std::string misfit(optimized::Rank& rank, const RunRequest& request, const std::vector<Workload>& workloads);
 
 /// Runs on this rank what all ranks run. Rank 0 gets the results, the others nothing. `advance` is called on rank 0
 /// after each turn of a strategy; when `interrupted` says so on any rank, all stop after a whole turn.

@@ -36,6 +36,8 @@ Platform make(const Seat& seat, const Options& options) {
   CudaDevice& own = *device;
   platform.device = std::move(device);
   auto world = std::make_unique<NcclCommunicator>(seat.world, own, parse_uneven_way(options.text("uneven")));
+  const int sharing = (seat.ranks_on_machine + count_gpus() - 1) / count_gpus();
+  platform.free_bytes = own.free_bytes() / sharing;
   const Coordinate at = seat.mesh.coordinate(seat.rank);
   platform.dp = world->split(at.tp);
   platform.tp = world->split(at.dp);

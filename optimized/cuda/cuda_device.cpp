@@ -38,6 +38,12 @@ std::unique_ptr<Stream> CudaDevice::make_stream() {
 
 std::unique_ptr<Event> CudaDevice::make_event() { return std::make_unique<CudaEvent>(clock_, watchdog_); }
 
+std::int64_t CudaDevice::free_bytes() const {
+  std::size_t free = 0, all = 0;
+  check(cudaMemGetInfo(&free, &all));
+  return static_cast<std::int64_t>(free);
+}
+
 void CudaDevice::copy(Stream& stream, const void* from, void* to, std::size_t bytes) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream)));
 }

@@ -26,6 +26,7 @@ class CudaDevice final : public Device {
   void copy(Stream& stream, DevicePointer<const float> from, std::int64_t from_pitch, DevicePointer<float> to,
             std::int64_t to_pitch, std::int64_t width, std::int64_t rows) override;
 
+  std::int64_t free_bytes() const;
   Watchdog& watchdog() { return watchdog_; }
 
  private:

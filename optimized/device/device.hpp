@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 
+#include "optimized/device/ledger.hpp"
 #include "optimized/device/linear_algebra.hpp"
 #include "optimized/device/memory.hpp"
 #include "optimized/device/stream.hpp"
@@ -20,7 +21,11 @@ class Device {
   /// Zeroed memory. Counted: nothing may be allocated inside an iteration.
   Buffer allocate(std::size_t bytes) {
     ++allocations_;
-    return make_buffer(bytes);
+    Buffer buffer = make_buffer(bytes);
+    const auto count = static_cast<std::int64_t>(bytes);
+    ledger_->add(purpose_, count);
+    buffer.tell_release([ledger = ledger_, purpose = purpose_, count] { ledger->add(purpose, -count); });
+    return buffer;
   }
   template <class T>
   Buffer allocate_elements(std::int64_t count) {
@@ -32,6 +37,22 @@ class Device {
     return make_host_buffer(bytes);
   }
   std::int64_t allocations() const { return allocations_; }
+  /// Of the memory that has not been given back, the host's not among it.
+  const Ledger& taken() const { return *ledger_; }
+  /// While one lives, memory is taken for this.
+  class Taking {
+   public:
+    Taking(Device& device, Purpose purpose) : device_(device), before_(device.purpose_) { device_.purpose_ = purpose; }
+    Taking(const Taking&) = delete;
+    Taking& operator=(const Taking&) = delete;
+    ~Taking() { device_.purpose_ = before_; }
+
+   private:
+    Device& device_;
+    Purpose before_;
+  };
+  /// Or only counts memory, so that there is no use in filling it.
+  virtual bool holds_values() const { return true; }
 
   virtual std::unique_ptr<Stream> make_stream() = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
@@ -47,6 +68,8 @@ class Device {
   virtual Buffer make_buffer(std::size_t bytes) = 0;
   virtual Buffer make_host_buffer(std::size_t bytes) = 0;
   std::atomic<std::int64_t> allocations_ = 0;
+  std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();  // buffers may outlive the device
+  Purpose purpose_ = Purpose::libraries;
 };
 
 }  // namespace canzona::optimized

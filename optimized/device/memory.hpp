@@ -43,6 +43,13 @@ class Buffer {
   }
 
   std::size_t bytes() const { return bytes_; }
+  /// To be called when it goes.
+  void tell_release(std::function<void()> told) {
+    release_ = [release = std::move(release_), told = std::move(told)](void* address) {
+      release(address);
+      told();
+    };
+  }
   template <class T>
   DevicePointer<T> as() const {
     return DevicePointer<T>(static_cast<T*>(address_));

@@ -30,7 +30,8 @@ struct Seat {
 /// A rank's own. Where a group has no communicator, it talks over the host's. Members go in reverse order.
 struct Platform {
   std::unique_ptr<Device> device;
-  std::unique_ptr<Communicator> world, dp, tp;
+  std::unique_ptr<Communicator> world = nullptr, dp = nullptr, tp = nullptr;
+  std::int64_t free_bytes = 0;  ///< this rank's share of the memory that is free
 };
 
 constexpr const char* kEmulated = "emulated";

@@ -16,6 +16,10 @@
 
 namespace canzona::optimized {
 
+/// Gradients of a training problem that an engine is given recur so soon, by custom: enough for a stale one to be seen,
+/// few enough to be drawn beforehand.
+constexpr std::int64_t kGradientPeriod = 2;
+
 struct EngineSettings {
   bool overlap = true;  ///< off: each step is waited for before the next is begun
   Tokens tokens = {};   ///< of a micro-batch
@@ -50,6 +54,8 @@ class Engine {
   /// By step, of one of the last iterations, counted from 0; after finish().
   std::vector<StepTime> times(std::int64_t iteration) const;
   std::int64_t iterations() const { return iteration_; }
+  /// What it has taken of its device.
+  const Ledger& memory() const { return memory_; }
   const Agreement& agreement() const { return agreement_; }
   std::int64_t steps() const { return steps_; }                ///< iterations that were not skipped
   std::int64_t matrix_steps() const { return matrix_steps_; }  ///< steps of the matrix optimizer on a block
@@ -150,6 +156,7 @@ class Engine {
   std::vector<std::unique_ptr<Collective>> reductions_, parameter_gathers_;  // by bucket
   std::vector<std::unique_ptr<Collective>> gathers_, scatters_;              // by micro-group
   std::unique_ptr<Collective> sums_[2];                                      // over DP, over TP
+  Ledger memory_;
   Workspace workspace_;
   std::map<int, std::vector<BlockStack>> stacks_;     // by parameter
   std::vector<std::vector<OwnedElements>> elements_;  // by bucket

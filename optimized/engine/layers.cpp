@@ -44,6 +44,7 @@ void LayersIn<T>::take_memory() {
   results_ = rank_.device.allocate_elements<T>(result);
   if (attention) attention_ = std::make_unique<Attention<T>>(rank_.device, *attention);
   constexpr bool kNarrow = !std::is_same_v<T, float>;
+  const Device::Taking taking(rank_.device, Purpose::communication);
   if (kNarrow && !reduced.empty()) sums_ = rank_.device.allocate_elements<float>(*reduced.rbegin());
   for (const std::int64_t elements : reduced) {
     reductions_[elements] = rank_.tp.all_reduce(rank_.device, (kNarrow ? sums_ : results_).template as<float>(),
@@ -54,11 +55,12 @@ void LayersIn<T>::take_memory() {
 /// Random numbers, which recur: products of zeros may run faster.
 template <class T>
 void LayersIn<T>::draw_operands(std::int64_t count) {
+  operands_ = rank_.device.allocate_elements<T>(count);
+  if (!rank_.device.holds_values()) return;
   constexpr std::int64_t kPeriod = 1 << 20;
   std::vector<T> drawn(static_cast<std::size_t>(std::min(count, kPeriod)));
   for (std::size_t i = 0; i < drawn.size(); ++i)
     drawn[i] = static_cast<T>(static_cast<float>(random_normal(1, static_cast<std::int64_t>(i))));
-  operands_ = rank_.device.allocate_elements<T>(count);
   for (std::int64_t begin = 0; begin < count; begin += kPeriod) {
     rank_.device.copy(compute_, drawn.data(), (operands_.as<T>() + begin).raw(),
                       static_cast<std::size_t>(std::min(kPeriod, count - begin)) * sizeof(T));

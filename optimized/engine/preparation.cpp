@@ -28,9 +28,11 @@ Engine::Engine(const Workload& workload, Rank& rank, const reference::Objective<
     for (std::size_t step = 0; step < schedule_.steps.size(); ++step)
       iteration.push_back({device_.make_event(), device_.make_event()});
   }
+  const Ledger before = device_.taken();
   take_memory();
   draw_noise();
   with_weight_type(type(), [&]<class T>(T) {
+    const Device::Taking taking(device_, Purpose::activations);
     const auto shard_of = [this](int index) {
       const Shape shard = shard_shape(parameter(index), workload_.mesh.tp);
       return MatrixView<const T>{place<T>(weights_, begin_of(index)), shard.rows, shard.cols};
@@ -42,25 +44,31 @@ Engine::Engine(const Workload& workload, Rank& rank, const reference::Objective<
   for (int group = 0; group < static_cast<int>(workload.plan.groups_of(at_.dp).size()); ++group)
     prepare_micro_group(group);
   prepare_optimizers();
+  memory_ = device_.taken().since(before);
 }
 
 void Engine::take_memory() {
   const std::int64_t numel = workload_.buffer.numel();
   const auto bytes = [](std::int64_t elements, DType of) { return static_cast<std::size_t>(elements * bytes_of(of)); };
-  gradient_ = device_.allocate_elements<float>(numel);
-  weights_ = device_.allocate(bytes(numel, type()));
+  const auto take = [&](Purpose purpose, std::size_t size) {
+    const Device::Taking taking(device_, purpose);
+    return device_.allocate(size);
+  };
+  gradient_ = take(Purpose::gradients, bytes(numel, DType::fp32));
+  weights_ = take(Purpose::weights, bytes(numel, type()));
   if (type() != DType::fp32) take_masters();
   std::int64_t largest = 0;
   for (const Slot& own : workload_.buffer.slots) {
     const Parameter& parameter = this->parameter(own.parameter);
+    largest = std::max(largest, own.elements.size());
+    if (!device_.holds_values()) continue;
     std::vector<float> initial(static_cast<std::size_t>(own.elements.size()));
     for_each_element(parameter, workload_.mesh.tp, at_.tp, 0, [&](std::int64_t whole, std::int64_t position) {
       initial[static_cast<std::size_t>(position)] = objective_.initial_weight(own.parameter, whole);
     });
     put_weights(own, initial);
-    largest = std::max(largest, own.elements.size());
   }
-  element_update_ = device_.allocate_elements<float>(largest);
+  element_update_ = take(Purpose::scratch, bytes(largest, DType::fp32));
 
   std::int64_t staging = 0;
   for (const MicroGroup& group : workload_.plan.groups_of(at_.dp)) {
@@ -73,8 +81,8 @@ void Engine::take_memory() {
     staging = std::max(staging, begin);
   }
   for (const int half : {0, 1}) {
-    if (!is_whole()) gathered_[half] = device_.allocate_elements<float>(staging);
-    updates_[half] = device_.allocate(bytes(staging, type()));
+    if (!is_whole()) gathered_[half] = take(Purpose::micro_groups, bytes(staging, DType::fp32));
+    updates_[half] = take(Purpose::micro_groups, bytes(staging, type()));
   }
 }
 
@@ -84,6 +92,7 @@ void Engine::take_masters() {
     masters_of_[range.begin] = count;
     count += range.size();
   }
+  const Device::Taking taking(device_, Purpose::masters);
   masters_ = device_.allocate_elements<float>(count);
 }
 
@@ -107,11 +116,13 @@ void Engine::put_weights(const Slot& slot, const std::vector<float>& initial) {
 }
 
 void Engine::draw_noise() {
+  const Device::Taking taking(device_, Purpose::noise);
   const std::int64_t samples = workload_.training.batch;
-  std::vector<float> drawn(static_cast<std::size_t>(workload_.buffer.numel()));
+  std::vector<float> drawn(static_cast<std::size_t>(device_.holds_values() ? workload_.buffer.numel() : 0));
   for (std::int64_t iteration = 0; iteration < objective_.period(); ++iteration) {
     for (std::int64_t sample = 0; sample < samples; ++sample) {
       for (const Slot& own : workload_.buffer.slots) {
+        if (!device_.holds_values()) break;
         for_each_element(parameter(own.parameter), workload_.mesh.tp, at_.tp, own.elements.begin,
                          [&](std::int64_t whole, std::int64_t position) {
                            drawn[static_cast<std::size_t>(position)] =
@@ -126,6 +137,7 @@ void Engine::draw_noise() {
 }
 
 void Engine::prepare_dp_collectives() {
+  const Device::Taking taking(device_, Purpose::communication);
   const Plan& plan = workload_.plan;
   for (std::size_t index = 0; index < workload_.buffer.buckets.size(); ++index) {
     Shares shares;
@@ -179,6 +191,7 @@ void Engine::prepare_micro_group(int index) {
 }
 
 void Engine::prepare_optimizers() {
+  const Device::Taking taking(device_, Purpose::optimizer_state);
   const bool whole = workload_.optimizer->needs_whole_matrix;
   const std::string elementwise = whole ? "adamw" : workload_.optimizer->name;
   const auto& description = reference::Optimizers::instance().find(elementwise);
@@ -228,6 +241,7 @@ void Engine::prepare_stacks() {
       largest = std::max(largest, own.count() * own.shape.numel());
     }
   }
+  const Device::Taking taking(device_, Purpose::scratch);
   for (Buffer* buffer : {&stack_gradient_, &stack_update_}) *buffer = device_.allocate_elements<float>(largest);
 }
 

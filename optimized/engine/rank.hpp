@@ -20,6 +20,7 @@ class Rank {
       : index(own_index),
         at(coordinate),
         device(*platform.device),
+        free_bytes(platform.free_bytes),
         world(of_all),
         dp(platform.dp ? *platform.dp : of_dp),
         tp(platform.tp ? *platform.tp : of_tp),
@@ -28,6 +29,7 @@ class Rank {
   const int index;
   const Coordinate at;
   Device& device;
+  const std::int64_t free_bytes;  ///< this rank's share of the device's memory that was free at the start
   HostCommunicator& world;  ///< all ranks, for whoever runs the rank: settings and results, not the schedule's data
   Communicator& dp;         ///< this rank's data-parallel group, for streams of that name
   Communicator& tp;         ///< its tensor-parallel group

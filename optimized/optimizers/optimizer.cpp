@@ -44,8 +44,9 @@ struct Apply {
 
 void Workspace::reserve(std::size_t slot, std::int64_t bytes) {
   if (slots_.size() <= slot) slots_.resize(slot + 1);
-  if (slots_[slot].bytes() < static_cast<std::size_t>(bytes))
-    slots_[slot] = device_.allocate(static_cast<std::size_t>(bytes));
+  if (slots_[slot].bytes() >= static_cast<std::size_t>(bytes)) return;
+  const Device::Taking taking(device_, Purpose::scratch);
+  slots_[slot] = device_.allocate(static_cast<std::size_t>(bytes));
 }
 
 void EngineOptimizer::require_variant(const std::string& variant) const {

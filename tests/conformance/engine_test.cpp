@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "optimized/engine/engine.hpp"
+#include "optimized/engine/footprint.hpp"
 #include "optimized/engine/threads.hpp"
 #include "reference/core/error.hpp"
 #include "reference/executor/dense.hpp"
@@ -170,6 +171,30 @@ TEST(Engine, TakesNoMemoryInsideAnIteration) {
       engine.finish();
       EXPECT_EQ(rank.device.allocations(), before) << optimizer.name;
     });
+  }
+}
+
+TEST(Engine, TakesTheMemoryThatItsFootprintSays) {
+  const bool is_host = testing_support::backend().backend->name == "host";
+  for (const EngineOptimizer& optimizer : EngineOptimizers::instance().all()) {
+    for (const std::string& strategy : testing_support::strategy_names()) {
+      const Workload workload = workload_of({3, 2}, strategy, optimizer.name);
+      for (const DType arithmetic : {DType::fp32, DType::bf16}) {
+        const EngineSettings settings{.precision = reference::make_precision(arithmetic, DType::fp32)};
+        run_on_threads(workload.mesh, 60, testing_support::backend(), [&](Rank& rank) {
+          const Ledger taken = rank.make<Engine>(workload, rank, recurring(), settings).memory();
+          const Ledger told = footprint(workload, rank, settings);
+          const Ledger planned = footprint(workload, rank.index, settings);
+          for (const Purpose purpose : kPurposes) {
+            if (!is_host && purpose == Purpose::scratch) continue;  // factorizations
+            EXPECT_EQ(told.of(purpose), taken.of(purpose))
+                << name_of(purpose) << ' ' << strategy << ' ' << optimizer.name << " rank " << rank.index;
+            EXPECT_EQ(planned.of(purpose), purpose == Purpose::communication ? 0 : told.of(purpose));
+          }
+          EXPECT_GT(told.of(Purpose::weights), 0);
+        });
+      }
+    }
   }
 }
 

@@ -83,6 +83,18 @@ TEST(EmulatedRun, InTwoBytesStaysWithinTheBound) {
   }
 }
 
+TEST(EmulatedRun, IsRefusedWithTheNumbersWhereItDoesNotFit) {
+  testing_support::backend();
+  emulated_gpu::reset({.memory_bytes = std::size_t{66} << 20});  // 32 MiB of it are cuBLAS's
+  const Outcome outcome = canzona({"run", "--backend", "cuda", "--ranks", "1", "--strategy", "canzona", "--model",
+                                   "qwen3-mini", "--steps", "2", "--warmup", "0"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.err.find("canzona: rank 0 would take"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("gradients"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("GB are free"), std::string::npos) << outcome.err;
+  testing_support::backend();
+}
+
 TEST(EmulatedRun, TellsNoTime) {
   testing_support::backend();
   expect_refused({"run", "--backend", "cuda", "--ranks", "2", "--strategy", "canzona", "--trace", "trace.json"},
