@@ -31,7 +31,10 @@ int run(CalibrateArguments arguments) {
   std::optional<Progress> progress;
   std::unique_ptr<OutputFile> output;
   Cluster cluster;
+  std::string gpu_name;
   const auto prepare = [&](int ranks, bool writes) {
+    if (backend_of(arguments.launch).backend->kind == optimized::kEmulated)
+      throw InputError("an emulated device tells no time: there is nothing to calibrate");
     settle_mesh(arguments, ranks);
     arguments.strategy = "canzona";
     request = {points_of(arguments).front(), tokens_of(arguments.launch.tokens, arguments.launch.sequence),
@@ -45,12 +48,13 @@ int run(CalibrateArguments arguments) {
                   identity_of({.points = {request->point}, .engine = {.tokens = request->tokens}, .backend = {}})};
   };
   const auto body = [&](optimized::Rank& rank) {
+    if (rank.index == 0) gpu_name = rank.device.name();
     Cluster own = calibrate_rank(rank, *request, *workload, [&] { progress->advance(); });
     if (rank.index == 0) cluster = std::move(own);
   };
   return launch(arguments.launch, prepare, body, [&] {
     progress.reset();
-    cluster.gpu.name = machine_name();
+    cluster.gpu.name = gpu_name.empty() ? machine_name() : gpu_name;
     const std::string source = fmt::format("measured: canzona calibrate, median of {} rounds on {} ranks, {}, {}",
                                            request->rounds, cluster.gpus, optimized::blas_name(), revision_name());
     const std::string text = cluster_file(cluster, source);

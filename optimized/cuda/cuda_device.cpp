@@ -1,6 +1,7 @@
 #include "optimized/cuda/cuda_device.hpp"
 
 #include <fmt/format.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
 #include <cstring>
@@ -30,6 +31,18 @@ CudaDevice::CudaDevice(int index, Watch watch, bool allows_tf32)
     : own_stream_(first_stream_of(index)), watchdog_(std::move(watch)), linear_algebra_(*this, allows_tf32) {}
 
 CudaDevice::~CudaDevice() { cudaStreamDestroy(own_stream_); }
+
+std::string CudaDevice::name() const {
+  int index = 0;
+  cudaDeviceProp properties{};
+  check(cudaGetDevice(&index));
+  check(cudaGetDeviceProperties(&properties, index));
+  return properties.name;
+}
+
+void CudaDevice::begin_range(const std::string& name) { nvtxRangePushA(name.c_str()); }
+
+void CudaDevice::end_range() { nvtxRangePop(); }
 
 std::unique_ptr<Stream> CudaDevice::make_stream() {
   Buffer partials = make_buffer(sizeof(double) * GpuQueue::kPartials);

@@ -19,6 +19,9 @@ class CudaDevice final : public Device {
   CudaDevice(int index, Watch watch, bool allows_tf32 = false);
   ~CudaDevice() override;
 
+  std::string name() const override;
+  void begin_range(const std::string& name) override;
+  void end_range() override;
   std::unique_ptr<Stream> make_stream() override;
   std::unique_ptr<Event> make_event() override;
   LinearAlgebra& linear_algebra() override { return linear_algebra_; }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 
 #include "optimized/device/ledger.hpp"
 #include "optimized/device/linear_algebra.hpp"
@@ -53,6 +54,12 @@ class Device {
   };
   /// Or only counts memory, so that there is no use in filling it.
   virtual bool holds_values() const { return true; }
+
+  /// What it is called, where it is not the machine itself.
+  virtual std::string name() const { return {}; }
+  /// Between the two, a profiler shows what is put on streams under this name.
+  virtual void begin_range(const std::string& /*name*/) {}
+  virtual void end_range() {}
 
   virtual std::unique_ptr<Stream> make_stream() = 0;
   virtual std::unique_ptr<Event> make_event() = 0;

@@ -150,7 +150,9 @@ void Engine::enqueue(int index) {
   for (const int dependency : step.waits_for_previous) stream.wait(*events_[before][dependency].ended);
   stream.run([this, action = step.action, place = step.stream] { rank_.board.publish(rank_.index, place, action); });
   stream.record(*events_[now][index].begun);
+  device_.begin_range(names_[static_cast<std::size_t>(index)]);
   perform(step.action);
+  device_.end_range();
   stream.record(*events_[now][index].ended);
   if (!settings_.overlap) events_[now][index].ended->synchronize();
 }

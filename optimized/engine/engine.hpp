@@ -143,6 +143,7 @@ class Engine {
   EngineSettings settings_;
   reference::OptimizerPair<float> rules_;  // what only depends on the step's number
   Schedule schedule_;
+  std::vector<std::string> names_;  // of its steps
 
   Buffer weights_, gradient_, masters_;
   std::map<std::int64_t, std::int64_t> masters_of_;  // by where a run of owned elements begins: where its masters do

@@ -29,6 +29,7 @@ Engine::Engine(const Workload& workload, Rank& rank, const reference::Objective<
       iteration.push_back({device_.make_event(), device_.make_event()});
   }
   const Ledger before = device_.taken();
+  for (const Step& step : schedule_.steps) names_.push_back(describe(step.action));
   take_memory();
   draw_noise();
   with_weight_type(type(), [&]<class T>(T) {

@@ -97,6 +97,8 @@ TEST(EmulatedRun, IsRefusedWithTheNumbersWhereItDoesNotFit) {
 
 TEST(EmulatedRun, TellsNoTime) {
   testing_support::backend();
+  expect_refused({"calibrate", "--backend", "cuda", "--ranks", "1"}, {"emulated device tells no time"});
+  testing_support::backend();
   expect_refused({"run", "--backend", "cuda", "--ranks", "2", "--strategy", "canzona", "--trace", "trace.json"},
                  {"emulated device tells no time"});
   EXPECT_FALSE(std::filesystem::exists("trace.json"));
