@@ -8,6 +8,14 @@
 
 namespace canzona::testing_support {
 
+/// Under the thread sanitizer the emulated GPU takes seconds a run: there a few meshes stand for all, and deadlines
+/// wait.
+#if defined(CANZONA_EMULATED_GPU) && defined(__SANITIZE_THREAD__)
+inline constexpr bool kIsSlow = true;
+#else
+inline constexpr bool kIsSlow = false;
+#endif
+
 /// For one launch, while none is under way: an emulated GPU forgets what was before.
 inline optimized::ChosenBackend backend(const std::map<std::string, std::string>& options = {}) {
 #if defined(CANZONA_EMULATED_GPU)

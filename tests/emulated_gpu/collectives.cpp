@@ -110,7 +110,7 @@ ncclResult_t checked(const Operation& call, const ncclComm* communicator, cudaSt
 
 /// A communicator's calls of one group: on the stream of the first, with the other streams before and after.
 void launch_together(ncclComm& communicator, const std::vector<Call>& calls) {
-  const auto batch = std::make_shared<Batch>();
+  auto batch = std::make_shared<Batch>();
   std::vector<Stream*> streams;
   for (const Call& call : calls) {
     if (call.communicator != &communicator) continue;
@@ -119,9 +119,9 @@ void launch_together(ncclComm& communicator, const std::vector<Call>& calls) {
   }
   Stream& first = *streams.front();
   for (std::size_t i = 1; i < streams.size(); ++i) first.wait(streams[i]->record());
-  // The exchange lives until `reset`; an owner counted by streams would order them.
+  // The exchange lives until `reset`, and the stream alone owns the batch: counting owners would order them.
   first.push([&exchange = communicator.members->exchange(), rank = communicator.rank, number = communicator.enqueued++,
-              batch] { exchange.meet(rank, number, *batch); });
+              batch = std::move(batch)] { exchange.meet(rank, number, *batch); });
   for (std::size_t i = 1; i < streams.size(); ++i) streams[i]->wait(first.record());
 }
 

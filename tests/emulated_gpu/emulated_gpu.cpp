@@ -41,9 +41,9 @@ std::vector<std::string> complaints() {
 // Relaxed throughout: a planted fault must not order the threads that ask for it.
 void forget_waits(int nth) { state().waits_before_forgotten.store(nth, std::memory_order_relaxed); }
 
-bool forgets_this_wait() {
+bool forgets_this_wait(int device) {
   std::atomic<std::int64_t>& left = state().waits_before_forgotten;
-  if (left.load(std::memory_order_relaxed) < 0) return false;
+  if (device != 0 || left.load(std::memory_order_relaxed) < 0) return false;
   return left.fetch_sub(1, std::memory_order_relaxed) == 0;
 }
 

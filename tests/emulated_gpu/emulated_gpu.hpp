@@ -26,7 +26,7 @@ void reset(const Settings& settings);
 /// Misuse that a GPU would answer with wrong results or a crash, in words.
 std::vector<std::string> complaints();
 
-/// Plants a fault: the nth call of cudaStreamWaitEvent from now on, counted from 0 in the whole process, is ignored.
+/// Plants a fault: the nth call of cudaStreamWaitEvent on a stream of device 0 from now on, counted from 0, is ignored.
 void forget_waits(int nth);
 
 /// Plants a fault: the next syevd or geqrf that is called reports info = 1 and leaves NaN.

@@ -17,7 +17,7 @@ cudaError_t keep(cudaError_t result);
 int current_device();
 
 /// True once for each planted fault.
-bool forgets_this_wait();
+bool forgets_this_wait(int device);
 bool fails_this_factorization();
 
 void reset_streams();

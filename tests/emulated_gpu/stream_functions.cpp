@@ -64,7 +64,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   emulated::Stream* open = emulated::open_stream("cudaStreamWaitEvent", stream);
   if (open == nullptr || !emulated::is_open(event)) return emulated::keep(cudaErrorInvalidResourceHandle);
   const emulated::Record* record = emulated::latest_record(event);
-  if (!emulated::forgets_this_wait() && record != nullptr) open->wait(*record);
+  if (!emulated::forgets_this_wait(open->device()) && record != nullptr) open->wait(*record);
   return cudaSuccess;
 }
 

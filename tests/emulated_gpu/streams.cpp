@@ -66,6 +66,7 @@ Stream::Stream(int device, std::uint64_t seed, int largest_delay_us)
 
 Stream::~Stream() {
   close();
+  synchronize();
   delete oldest_;
 }
 
@@ -112,7 +113,7 @@ bool Stream::is_idle() const {
 void Stream::close() {
   if (!open_.exchange(false, std::memory_order_relaxed)) return;
   push(nullptr);
-  worker_.join();
+  worker_.detach();
 }
 
 Stream::Node* Stream::next_of(const Node& node, std::uint32_t taken) const {
@@ -134,12 +135,15 @@ void Stream::work(std::uint64_t seed, int largest_delay_us) {
   for (std::uint32_t taken = 0;; ++taken) {
     Node* node = next_of(*oldest_, taken);
     delete std::exchange(oldest_, node);
-    if (!node->body) return;
-    delay(random, largest_delay_us);
-    node->body();
-    node->body = nullptr;
+    const bool last = !node->body;
+    if (!last) {
+      delay(random, largest_delay_us);
+      node->body();
+      node->body = nullptr;
+    }
     done_.fetch_add(1, std::memory_order_release);
-    wake(done_);
+    wake(done_);  // after the last, of the address alone: the stream may be gone
+    if (last) return;
   }
 }
 
@@ -169,9 +173,7 @@ void synchronize_streams(int device) {
   std::vector<const Stream*> of_device;
   {
     const std::lock_guard lock(streams().mutex);
-    for (const auto& stream : streams().of_device[device]) {
-      if (stream->is_open()) of_device.push_back(stream.get());
-    }
+    for (const auto& stream : streams().of_device[device]) of_device.push_back(stream.get());
   }
   for (const Stream* stream : of_device) stream->synchronize();
 }

@@ -45,7 +45,7 @@ class Stream {
   void synchronize() const;
   /// Whether all that was pushed is done.
   bool is_idle() const;
-  /// Drains the queue and ends the worker.
+  /// Takes no more. What was pushed is still done, and nobody is ordered by the end of it.
   void close();
 
  private:

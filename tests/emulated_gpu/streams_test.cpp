@@ -34,14 +34,19 @@ TEST_F(Streams, DoNotHoldUpTheCaller) {
   EXPECT_EQ(cudaStreamQuery(stream), cudaSuccess);
 }
 
-TEST_F(Streams, AreDrainedWhenDestroyed) {
-  int done = 0;
+TEST_F(Streams, GoOnAfterTheyAreDestroyed) {
+  std::atomic<bool> go = false, done = false;
   {
     const TestStream stream;
-    launch_pause(stream, 5);
-    launch(stream, [&] { done = 1; });
+    launch(stream, [&] {
+      while (!go) std::this_thread::yield();
+    });
+    launch(stream, [&] { done = true; });
   }
-  EXPECT_EQ(done, 1);
+  EXPECT_FALSE(done);
+  go = true;
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_TRUE(done);
 }
 
 TEST_F(Streams, OfADeviceAreDrainedTogether) {
