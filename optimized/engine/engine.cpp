@@ -163,10 +163,7 @@ void Engine::perform(const Action& action) {
   Stream& tp = on(canzona::Stream::tp);
   const bool skip = agreement_.skip;
   using Kind = canzona::Collective;
-  std::visit(Overloaded{[&](const Forward& step) {
-                          traffic_.add(Kind::reduce_activations, rank_.index, layers_->forward(step.layer));
-                        },
-                        [&](const Backward& step) { backward(step); },
+  std::visit(Overloaded{[&](const Forward& step) { forward(step); }, [&](const Backward& step) { backward(step); },
                         [&](const ReduceGradients& step) {
                           communicate(reductions_[step.bucket].get(), Kind::reduce_gradients, dp);
                         },
@@ -197,6 +194,10 @@ void Engine::communicate(Collective* collective, canzona::Collective kind, Strea
   if (collective == nullptr) return;
   traffic_.add(kind, rank_.index, collective->bytes_sent());
   collective->start(stream);
+}
+
+void Engine::forward(const Forward& step) {
+  traffic_.add(canzona::Collective::reduce_activations, rank_.index, layers_->forward(step.layer));
 }
 
 void Engine::backward(const Backward& step) {

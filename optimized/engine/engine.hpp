@@ -114,6 +114,7 @@ class Engine {
   void enqueue(int index);
   void perform(const Action& action);
   void communicate(Collective* collective, canzona::Collective kind, Stream& stream);
+  void forward(const Forward& step);
   void backward(const Backward& step);
   void differentiate(const Slot& slot, const Backward& step);
   void agree(bool over_tp);
