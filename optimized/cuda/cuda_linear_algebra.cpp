@@ -198,6 +198,7 @@ void CudaLinearAlgebra::quadratics(Stream& stream, const Quadratic& coefficients
 }
 
 std::int64_t CudaLinearAlgebra::factorization_bytes(std::int64_t n) const {
+  if (n == 0) return 0;                     // of which cuSOLVER would refuse the leading dimension
   constexpr std::int64_t kLongest = 46340;  // n² ≤ 2³¹ − 1
   if (n > kLongest) {
     throw InputError("", "the side of a matrix to factorize", std::to_string(n),
