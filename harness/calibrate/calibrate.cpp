@@ -12,7 +12,8 @@
 
 #include "harness/record/provenance.hpp"
 #include "harness/run/timing.hpp"
-#include "optimized/device/launch.hpp"
+#include "optimized/device/passes.hpp"
+#include "optimized/engine/attention.hpp"
 #include "reference/core/exact_sum.hpp"
 #include "reference/core/random.hpp"
 #include "reference/model/layer_work.hpp"
@@ -108,18 +109,7 @@ std::vector<std::int64_t> collective_sizes(const CalibrationRequest& request, co
   return sizes;
 }
 
-/// x ← μx + g; y = x: as much as an optimizer's pass over a matrix, 16 bytes an element.
-struct Pass {
-  const float* g;
-  float* x;
-  float* y;
-  CANZONA_KERNEL void operator()(std::int64_t i) {
-    const float value = 0.5f * x[i] + g[i];
-    x[i] = value;
-    y[i] = value;
-  }
-};
-constexpr double kPassBytes = 16;
+constexpr double kPassBytes = 16;  // an element of halve_and_add
 
 /// One figure: what is timed, and how it enters the cluster.
 struct Probe {
@@ -162,10 +152,8 @@ class Probes {
   }
 
   void add_launch() {
-    float* one = elements(1).raw();
-    probes_.push_back({[one](optimized::Stream& stream) {
-                         optimized::launch(stream, 1, Pass{one, one, one});
-                       },
+    const DevicePointer<float> one = elements(1);
+    probes_.push_back({[one](optimized::Stream& stream) { optimized::halve_and_add(stream, 1, one, one, one); },
                        [](Cluster& cluster, double seconds) { cluster.gpu.launch_seconds = seconds; }});
   }
 
@@ -177,8 +165,7 @@ class Probes {
     probes_.push_back({[this, g, x, y, &slots](optimized::Stream& stream) {
                          for (const Slot& slot : slots) {
                            const std::int64_t first = slot.elements.begin;
-                           optimized::launch(stream, slot.elements.size(),
-                                             Pass{(g + first).raw(), (x + first).raw(), (y + first).raw()});
+                           optimized::halve_and_add(stream, slot.elements.size(), g + first, x + first, y + first);
                          }
                        },
                        [numel, launches = static_cast<double>(slots.size())](Cluster& cluster, double seconds) {
@@ -199,7 +186,7 @@ class Probes {
     buffers_.push_back(rank_.device.allocate_elements<std::int64_t>(ExactSum::kIntegers));
     const auto squares = buffers_.back().as<std::int64_t>();
     probes_.push_back({[gradient, numel, squares](optimized::Stream& stream) {
-                         launch_exact_squares(stream, gradient, numel, squares);
+                         optimized::add_exact_squares(stream, gradient, numel, squares);
                        },
                        [numel](Cluster& cluster, double seconds) {
                          cluster.gpu.agreement_bytes_per_second =

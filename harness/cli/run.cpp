@@ -87,6 +87,11 @@ SimulationSettings prediction_of(const RunRequest& request, const std::string& c
   settings.training.tokens = request.engine.tokens.count * request.points.front().request.training.micro_batches;
   settings.overlap = request.engine.overlap;
   require_fitting(request.points.front().request.mesh, settings.cluster);
+  if (const DType weights = request.engine.precision.wire.parameter; weights != settings.cluster.weights) {
+    throw InputError("", "--precision", fmt::format("'{}'", name_of(weights)),
+                     fmt::format("{}, in which the weights of cluster {} are", name_of(settings.cluster.weights),
+                                 settings.cluster.name));
+  }
   return settings;
 }
 

@@ -116,6 +116,7 @@ CudaLinearAlgebra::CudaLinearAlgebra(Device& device, bool allows_tf32)
 CudaLinearAlgebra::~CudaLinearAlgebra() { cusolverDnDestroy(solver_); }
 
 std::int64_t CudaLinearAlgebra::factorization_bytes(std::int64_t n) const {
+  if (n == 0) return 0;                     // of which cuSOLVER would refuse the leading dimension
   constexpr std::int64_t kLongest = 46340;  // n² ≤ 2³¹ − 1
   if (n > kLongest) {
     throw InputError("", "the side of a matrix to factorize", std::to_string(n),

@@ -1,87 +1,126 @@
-// Collectives of two ranks that are threads, by bytes of the buffer.
-#include <atomic>
+// Collectives of an even group, by bytes of the buffer: of two ranks that are threads, or of the processes that mpirun
+// started. Every rank starts and waits for the same collectives in the same order; the first tells what it measured.
 #include <functional>
+#include <optional>
 
-#include "optimized/host/thread_communicator.hpp"
+#include "optimized/engine/processes.hpp"
+#include "optimized/engine/threads.hpp"
 #include "tests/benchmark/measured.hpp"
 
 namespace canzona::optimized {
 namespace {
 
-constexpr int kRanks = 2;
+constexpr int kThreads = 2;
+constexpr int kWarmUp = 3;
+constexpr int kSamples = 15;
+constexpr double kDeadline = 60;
+constexpr int kRankFailed = 4;
 
 /// One member of a group with its buffers.
-struct Rank {
-  Rank(ThreadGroup& group, int member, std::int64_t elements)
-      : communicator(group, member, Watch{}),
-        data(measured::random_buffer(*device, elements)),
-        received(device->allocate_elements<float>(elements)) {}
+struct Member {
+  Rank& rank;
+  std::int64_t elements;
+  Buffer data = measured::random_buffer(rank.device, elements);
+  Buffer received = rank.device.allocate_elements<float>(elements);
 
-  std::unique_ptr<Device> device = make_host_device();
-  std::unique_ptr<Stream> stream = device->make_stream();
-  ThreadCommunicator communicator;
-  Buffer data;
-  Buffer received;
+  std::int64_t share() const { return elements / rank.dp.size(); }
+  Shares shares() const {
+    Shares even;
+    for (int member = 0; member < rank.dp.size(); ++member)
+      even.push_back({{member * share(), (member + 1) * share()}});
+    return even;
+  }
 };
 
-using Prepare = std::function<std::unique_ptr<Collective>(Rank&, std::int64_t elements)>;
+using Prepare = std::unique_ptr<Collective> (*)(Member&);
 
-Shares halves(std::int64_t elements) { return {{{0, elements / 2}}, {{elements / 2, elements}}}; }
-
-std::unique_ptr<Collective> reduce_scatter(Rank& own, std::int64_t elements) {
-  return own.communicator.reduce_scatter(*own.device, own.data.as<float>(), halves(elements), DType::fp32);
+std::unique_ptr<Collective> reduce_scatter(Member& own) {
+  return own.rank.dp.reduce_scatter(own.rank.device, own.data.as<float>(), own.shares(), DType::fp32);
 }
 
-std::unique_ptr<Collective> all_gather(Rank& own, std::int64_t elements) {
-  return own.communicator.all_gather(*own.device, own.data.as<float>(), halves(elements));
+std::unique_ptr<Collective> all_gather(Member& own) {
+  return own.rank.dp.all_gather(own.rank.device, own.data.as<float>(), own.shares());
 }
 
-std::unique_ptr<Collective> all_to_all(Rank& own, std::int64_t elements) {
-  Transfer transfer(kRanks);
-  for (int member = 0; member < kRanks; ++member) {
-    transfer.add_send(member, own.data.as<float>() + member * (elements / 2), elements / 2);
-    transfer.add_receive(member, own.received.as<float>() + member * (elements / 2), elements / 2);
+std::unique_ptr<Collective> all_to_all(Member& own) {
+  Transfer transfer(own.rank.dp.size());
+  for (int member = 0; member < own.rank.dp.size(); ++member) {
+    transfer.add_send(member, own.data.as<float>() + member * own.share(), own.share());
+    transfer.add_receive(member, own.received.as<float>() + member * own.share(), own.share());
   }
-  return own.communicator.all_to_all(std::move(transfer));
+  return own.rank.dp.all_to_all(std::move(transfer));
 }
 
-/// Until both ranks are done; the rate is of what one rank sends.
-void measure(benchmark::State& state, const Prepare& prepare) {
-  const std::int64_t elements = state.range(0) / static_cast<std::int64_t>(sizeof(float));
-  const std::atomic<bool> aborted = false;
-  ThreadGroup group(kRanks, aborted);
-  Rank first(group, 0, elements), second(group, 1, elements);
-  const auto ours = prepare(first, elements);
-  const auto theirs = prepare(second, elements);
-  for (auto _ : state) {
-    ours->start(*first.stream);
-    theirs->start(*second.stream);
-    first.stream->synchronize();
-    second.stream->synchronize();
+/// One collective of one size.
+struct Point {
+  const char* name;
+  Prepare prepare;
+  std::int64_t bytes;
+  std::vector<double> seconds = {};  // samples of the first rank
+  std::int64_t sent = 0;             // by it
+};
+
+std::vector<Point> points() {
+  std::vector<Point> all;
+  for (const auto& [name, prepare] : std::initializer_list<std::pair<const char*, Prepare>>{
+           {"reduce_scatter", reduce_scatter}, {"all_gather", all_gather}, {"all_to_all", all_to_all}}) {
+    for (std::int64_t bytes = std::int64_t{1} << 10; bytes <= std::int64_t{1} << 26; bytes *= 16)
+      all.push_back({name, prepare, bytes});
   }
-  state.SetBytesProcessed(state.iterations() * ours->bytes_sent());
+  return all;
 }
 
-void register_all() {
-  const std::vector<std::pair<std::string, Prepare>> collectives{
-      {"reduce_scatter", reduce_scatter}, {"all_gather", all_gather}, {"all_to_all", all_to_all}};
-  for (const auto& [name, prepare] : collectives) {
-    benchmark::RegisterBenchmark(name.c_str(),
-                                 [prepare = prepare](benchmark::State& state) { measure(state, prepare); })
-        ->ArgName("bytes")
-        ->RangeMultiplier(16)
-        ->Range(std::int64_t{1} << 10, std::int64_t{1} << 26)
-        ->UseRealTime()
-        ->MinTime(0.2)
-        ->Repetitions(5)
-        ->ReportAggregatesOnly();
+void measure(Rank& rank, Point& point) {
+  Member own{rank, point.bytes / static_cast<std::int64_t>(sizeof(float))};
+  const auto stream = rank.device.make_stream();
+  const auto collective = point.prepare(own);
+  for (int sample = -kWarmUp; sample < kSamples; ++sample) {
+    rank.world.all_gather("here");  // so that nobody is measured waiting for another to come
+    const double seconds = measured::seconds(rank.device, *stream, [&] { collective->start(*stream); });
+    if (rank.index == 0 && sample >= 0) point.seconds.push_back(seconds);
   }
+  rank.world.all_gather("done");  // others may read what this rank sends
+  if (rank.index == 0) point.sent = collective->bytes_sent();
+}
+
+/// The rate is of what one rank sends.
+void tell(const Point& point, int ranks) {
+  benchmark::RegisterBenchmark(fmt::format("{}/ranks:{}/bytes:{}", point.name, ranks, point.bytes).c_str(),
+                               [point](benchmark::State& state) {
+                                 for (std::size_t sample = 0; state.KeepRunning(); ++sample)
+                                   state.SetIterationTime(point.seconds[sample]);
+                                 const double median = measured::median(point.seconds);
+                                 state.counters["median_s"] = median;
+                                 state.counters["bytes/s"] = static_cast<double>(point.sent) / median;
+                               })
+      ->UseManualTime()
+      ->Iterations(kSamples);
 }
 
 }  // namespace
 }  // namespace canzona::optimized
 
 int main(int argc, char** argv) {
-  canzona::optimized::register_all();
-  return canzona::optimized::measured::run(argc, argv);
+  using namespace canzona::optimized;
+  std::optional<Processes> processes;
+  if (is_one_of_several_processes()) processes.emplace(kDeadline, kRankFailed);
+  const int ranks = processes ? processes->size() : kThreads;
+  std::vector<Point> all = points();
+  const auto measure_all = [&](const ChosenBackend& backend) {
+    const RankBody body = [&](Rank& rank) {
+      for (Point& point : all) {
+        Point other = point;
+        measure(rank, rank.index == 0 ? point : other);
+      }
+    };
+    if (processes) {
+      processes->run({ranks, 1}, backend, body);
+    } else {
+      run_on_threads({ranks, 1}, kDeadline, backend, body);
+    }
+    if (processes && processes->rank() != 0) return false;
+    for (const Point& point : all) tell(point, ranks);
+    return true;
+  };
+  return measured::run(argc, argv, measure_all);
 }

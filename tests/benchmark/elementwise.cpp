@@ -1,6 +1,7 @@
 // Elementwise passes and sums: bytes per second, beside a copy of buffers of the same size.
 #include "optimized/optimizers/elementwise.hpp"
 
+#include "optimized/device/launch.hpp"
 #include "optimized/optimizers/optimizer.hpp"
 #include "reference/optimizers/optimizer.hpp"
 #include "tests/benchmark/measured.hpp"
@@ -14,7 +15,7 @@ constexpr std::int64_t kFloat = sizeof(float);
 
 /// Four buffers of one size, on a device.
 struct Buffers {
-  explicit Buffers(int threads) : device(make_host_device(threads)) {
+  Buffers(const ChosenBackend& backend, int threads) : device(measured::make_device(backend, threads)) {
     for (Buffer* buffer : {&a, &b, &c, &d}) *buffer = measured::random_buffer(*device, kElements);
   }
   std::unique_ptr<Device> device;
@@ -27,15 +28,16 @@ template <class Pass>
 void measure(benchmark::State& state, Buffers& own, std::int64_t bytes, const Pass& pass) {
   std::vector<double> passes, copies;
   for (auto _ : state) {
-    copies.push_back(measured::seconds(*own.stream, [&] {
+    copies.push_back(measured::seconds(*own.device, *own.stream, [&] {
       launch(*own.stream, kElements, Copy{own.c.as<float>().raw(), own.d.as<float>().raw()});
     }));
-    passes.push_back(measured::seconds(*own.stream, pass));
+    passes.push_back(measured::seconds(*own.device, *own.stream, pass));
     state.SetIterationTime(passes.back());
   }
   const auto rate = [](std::int64_t moved, const std::vector<double>& samples) {
     return static_cast<double>(moved * kElements) / measured::median(samples);
   };
+  state.counters["median_s"] = measured::median(passes);
   state.counters["bytes/s"] = rate(bytes, passes);
   state.counters["copy_bytes/s"] = rate(2 * kFloat, copies);
   state.counters["of_copy"] = rate(bytes, passes) / rate(2 * kFloat, copies);
@@ -45,16 +47,14 @@ Options options_of(const std::string& optimizer) {
   return Options(reference::Optimizers::instance().find(optimizer).options, {}, optimizer);
 }
 
-void memory_copy(benchmark::State& state, int threads) {
-  Buffers own(threads);
+void memory_copy(benchmark::State& state, Buffers& own) {
   measure(state, own, 2 * kFloat, [&] {
     own.device->copy(*own.stream, own.a.as<float>().raw(), own.b.as<float>().raw(),
                      static_cast<std::size_t>(kElements * kFloat));
   });
 }
 
-void momentum(benchmark::State& state, int threads) {
-  Buffers own(threads);
+void momentum(benchmark::State& state, Buffers& own) {
   measure(state, own, 4 * kFloat, [&] {
     launch(*own.stream, kElements,
            Momentum<float>{0.95f, 0.05f, 1, true, own.a.as<float>().raw(), own.b.as<float>().raw(),
@@ -62,26 +62,25 @@ void momentum(benchmark::State& state, int threads) {
   });
 }
 
-void normalize(benchmark::State& state, int threads) {
-  Buffers own(threads);
+void normalize(benchmark::State& state, Buffers& own) {
   const Buffer norms = own.device->allocate_elements<double>(128);
-  std::fill_n(norms.as<double>().raw(), 128, 1.0);
+  const std::vector<double> ones(128, 1.0);
+  own.device->copy(*own.stream, ones.data(), norms.as<double>().raw(), ones.size() * sizeof(double));
+  own.stream->synchronize();
   measure(state, own, 2 * kFloat, [&] {
     launch(*own.stream, 128, InverseNorm{1e-30, false, norms.as<double>().raw()});
     launch_rows(*own.stream, 128, kElements / 128, MultiplyRows{norms.as<double>().raw(), own.a.as<float>().raw()});
   });
 }
 
-void sums(benchmark::State& state, int threads) {
-  Buffers own(threads);
+void sums(benchmark::State& state, Buffers& own) {
   const Buffer squares = own.device->allocate_elements<double>(128);
   measure(state, own, kFloat, [&] {
     launch_sums(*own.stream, 128, kElements / 128, squares.as<double>(), Square{own.a.as<float>().raw()});
   });
 }
 
-void adamw_step(benchmark::State& state, int threads) {
-  Buffers own(threads);
+void adamw_step(benchmark::State& state, Buffers& own) {
   Workspace workspace(*own.device);
   const Options options = options_of("adamw");
   const auto adamw =
@@ -89,34 +88,36 @@ void adamw_step(benchmark::State& state, int threads) {
   measure(state, own, 6 * kFloat, [&] { adamw->step(*own.stream, 1, own.a.as<float>(), own.b.as<float>()); });
 }
 
-void update_weights(benchmark::State& state, int threads) {
-  Buffers own(threads);
+void update_weights(benchmark::State& state, Buffers& own) {
   const Options options = options_of("muon");
   measure(state, own, 4 * kFloat, [&] {
     apply_update(*own.stream, options, own.a.as<const float>(), own.b.as<float>(), own.c.as<float>(), kElements);
   });
 }
 
-void register_all() {
-  const std::vector<std::pair<std::string, void (*)(benchmark::State&, int)>> passes{
+bool register_all(const ChosenBackend& backend) {
+  const std::vector<std::pair<std::string, void (*)(benchmark::State&, Buffers&)>> passes{
       {"memory_copy", memory_copy}, {"momentum", momentum},          {"normalize", normalize}, {"sums", sums},
       {"adamw_step", adamw_step},   {"apply_update", update_weights}};
-  for (const int threads : {1, 2}) {
+  const bool is_host = measured::is_host(backend);
+  for (const int threads : is_host ? std::vector<int>{1, 2} : std::vector<int>{1}) {
     for (const auto& [name, body] : passes) {
-      benchmark::RegisterBenchmark((name + "/threads:" + std::to_string(threads)).c_str(),
-                                   [body = body, threads](benchmark::State& state) { body(state, threads); })
+      benchmark::RegisterBenchmark((is_host ? fmt::format("{}/threads:{}", name, threads) : name).c_str(),
+                                   [backend, threads, body = body](benchmark::State& state) {
+                                     Buffers own(backend, threads);
+                                     body(state, own);
+                                   })
           ->Unit(benchmark::kMillisecond)
           ->UseManualTime()
-          ->Iterations(5)
-          ->Repetitions(1);
+          ->Iterations(is_host ? 5 : 30);
     }
   }
+  return true;
 }
 
 }  // namespace
 }  // namespace canzona::optimized
 
 int main(int argc, char** argv) {
-  canzona::optimized::register_all();
-  return canzona::optimized::measured::run(argc, argv);
+  return canzona::optimized::measured::run(argc, argv, canzona::optimized::register_all);
 }

@@ -191,6 +191,7 @@ TEST_F(RunCommand, WhatIsCalibratedPredictsARun) {
     EXPECT_GT(result["predicted"]["seconds"]["iteration"], 0);
   }
   EXPECT_GE(record["prediction"]["median_relative_error"]["optimizer_step"], 0);
+  expect_refused({"run", "--ranks", "2", "--predict", cluster, "--precision", "bf16"}, {"--precision", "bf16", "fp32"});
   const Outcome simulated =
       canzona({"simulate", "--cluster", cluster, "--model", "qwen3-tiny", "--dp", "2", "--tp", "1", "--bucket-size",
                "1000000", "--tokens-per-gpu", "64", "--sequence", "64", "--strategy", "canzona", "--json", "-"});

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "optimized/host/host_device.hpp"
 #include "optimized/optimizers/inverse_root.hpp"
+#include "tests/device/device_under_test.hpp"
 #include "tests/support.hpp"
 
 namespace canzona::optimized {
@@ -28,21 +28,15 @@ struct Problem {
   Root by_reference() const { return reference::inverse_root(A, root, epsilon, method); }
 
   Root by_engine(float divisor = 1) const {
-    const auto device = make_host_device();
-    const auto stream = device->make_stream();
-    Workspace workspace(*device);
+    device_under_test::OnDevice own;
+    Workspace workspace(*own.device);
     const std::int64_t n = A.rows();
-    const InverseRoot inverse_root(*device, workspace, 2, n + 3, root, epsilon, method);
-    const Buffer given = device->allocate_elements<float>(A.size());
-    const Buffer found = device->allocate_elements<float>(A.size());
-    const Buffer failed = device->allocate_elements<std::int32_t>(1);
-    Matrix<float> X(n, n);
-    device->copy(*stream, A.data(), given.as<float>().raw(), sizeof(float) * static_cast<std::size_t>(A.size()));
-    inverse_root.compute(*stream, {given.as<float>(), n, n}, divisor, {found.as<float>(), n, n},
-                         failed.as<std::int32_t>());
-    device->copy(*stream, found.as<float>().raw(), X.data(), sizeof(float) * static_cast<std::size_t>(A.size()));
-    stream->synchronize();
-    if (*failed.as<std::int32_t>().raw() == 0) return X;
+    const InverseRoot inverse_root(*own.device, workspace, 2, n + 3, root, epsilon, method);
+    const MatrixOut found{own.zeros<float>(n * n), n, n};
+    const auto failed = own.zeros<std::int32_t>(1);
+    inverse_root.compute(*own.stream, in(own.put(A)), divisor, found, failed);
+    const Matrix<float> X = own.get(found);
+    if (own.get(failed) == 0) return X;
     EXPECT_EQ(X, (Matrix<float>::Zero(n, n))) << "a root that failed was written";
     return std::nullopt;
   }

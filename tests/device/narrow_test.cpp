@@ -5,19 +5,12 @@
 
 #include <array>
 #include <cmath>
-#include <deque>
 #include <limits>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "tests/device/device_under_test.hpp"
 #include "tests/support.hpp"
-#if defined(CANZONA_EMULATED_GPU)
-#include "optimized/cuda/cuda_device.hpp"
-#include "tests/emulated_gpu/emulated_gpu.hpp"
-#else
-#include "optimized/host/host_device.hpp"
-#endif
 
 namespace canzona::optimized {
 namespace {
@@ -70,20 +63,15 @@ double half_unit() {
 template <class T>
 class Products : public ::testing::Test {
  protected:
-  LinearAlgebra& algebra() { return device_->linear_algebra(); }
-  Stream& stream() { return *stream_; }
-  /// A stack on the device, as the first of its matrices; kept until the test ends.
+  LinearAlgebra& algebra() { return own_.algebra; }
+  Stream& stream() { return *own_.stream; }
+  /// A stack on the device, as the first of its matrices.
   MatrixView<T> put(const Matrix<T>& stack, std::int64_t count) {
-    const auto bytes = static_cast<std::size_t>(stack.size()) * sizeof(T);
-    const Buffer& own = kept_.emplace_back(device_->allocate(bytes));
-    device_->copy(*stream_, stack.data(), own.as<T>().raw(), bytes);
-    return {own.as<T>(), stack.rows() / count, stack.cols()};
+    return {own_.put(stack.data(), stack.size()), stack.rows() / count, stack.cols()};
   }
   Matrix<T> get(const MatrixView<T>& first, std::int64_t count) {
-    Matrix<T> stack(first.rows * count, first.cols);
-    device_->copy(*stream_, first.data.raw(), stack.data(), static_cast<std::size_t>(stack.size()) * sizeof(T));
-    stream_->synchronize();
-    return stack;
+    return Eigen::Map<const Matrix<T>>(own_.get(first.data, count * first.size()).data(), first.rows * count,
+                                       first.cols);
   }
 
   static Matrix<T> narrowed(const Matrix<double>& values) {
@@ -105,18 +93,7 @@ class Products : public ::testing::Test {
   }
 
  private:
-  static std::unique_ptr<Device> make_device() {
-#if defined(CANZONA_EMULATED_GPU)
-    emulated_gpu::reset({});
-    return std::make_unique<CudaDevice>(0, Watch{});
-#else
-    return make_host_device(2);
-#endif
-  }
-
-  std::unique_ptr<Device> device_ = make_device();
-  std::unique_ptr<Stream> stream_ = device_->make_stream();
-  std::deque<Buffer> kept_;
+  device_under_test::OnDevice own_{2};
 };
 
 using Types = ::testing::Types<double, float, Bf16, Fp16>;

@@ -42,14 +42,13 @@ Matrix<float> with_spectrum(Shape shape, const std::string& spectrum, std::uint6
 Matrix<float> orthogonalized(const Matrix<float>& X, const std::vector<reference::Coefficients>& coefficients,
                              const std::string& variant, std::int64_t count = 1, int threads = 1,
                              DType arithmetic = DType::fp32) {
-  const auto device = make_host_device(threads);
-  const auto stream = device->make_stream();
-  Workspace workspace(*device);
-  NewtonSchulz own(*device, workspace, 0, {X.rows() / count, X.cols()}, count, coefficients, variant, arithmetic);
-  Matrix<float> result = X;
-  own.run(*stream, DevicePointer<float>(result.data()));
-  stream->synchronize();
-  return result;
+  device_under_test::OnDevice own(threads);
+  Workspace workspace(*own.device);
+  NewtonSchulz newton_schulz(*own.device, workspace, 0, {X.rows() / count, X.cols()}, count, coefficients, variant,
+                             arithmetic);
+  const MatrixOut result = own.put(X);
+  newton_schulz.run(*own.stream, result.data);
+  return own.get(result);
 }
 
 double distance(const Matrix<float>& from, const Matrix<double>& exact) {
@@ -60,8 +59,10 @@ double distance(const Matrix<float>& from, const Matrix<double>& exact) {
 /// another order are the same up to the draw of their rounding: 2. In the Gram form an error ε of G has become
 /// (a₁a₂)²ε in the third step of a segment, where P₃ turns it into |b₃|(a₁a₂)²ε of X, which is 1 at most there; the
 /// further steps raise that by a₄a₅: |b₃|a₁a₂/a₃ of ε·∏aᵢ. Without a restart it would be |b₅|(a₁a₂a₃a₄)/a₅.
+/// A GPU adds k products one after another, with an error that grows as √k; the host's kernels cut sums into blocks, as
+/// the plain form's do. The emulated one was seen at 2.2 where the host stays below 2: so twice as much there.
 double allowed(const std::string& variant, const std::vector<reference::Coefficients>& steps) {
-  if (variant != "gram") return 2;
+  if (variant != "gram") return device_under_test::kIsHost ? 2 : 4;
   return 1 + std::abs(steps[2][1]) * steps[0][0] * steps[1][0] / steps[2][0];
 }
 
@@ -132,6 +133,7 @@ TEST(EngineNewtonSchulz, InFp64IsTheReference) {
 
 TEST(EngineNewtonSchulz, AStackIsEveryMatrixAloneOnAnyNumberOfThreads) {
   const auto list = reference::newton_schulz_coefficients("simple", 5);
+  const Options muon_options(reference::Optimizers::instance().find("muon").options, {}, "muon");
   for (const std::string& variant : newton_schulz_variants()) {
     for (const Shape& shape : std::vector<Shape>{{1, 9}, {9, 1}, {17, 40}, {40, 17}, {130, 130}}) {
       constexpr std::int64_t kCount = 5;
@@ -141,8 +143,15 @@ TEST(EngineNewtonSchulz, AStackIsEveryMatrixAloneOnAnyNumberOfThreads) {
         stack.middleRows(index * shape.rows, shape.rows) = X;
         expected.middleRows(index * shape.rows, shape.rows) = orthogonalized(X, list, variant);
       }
-      for (const int threads : {1, 2, 3})
-        EXPECT_EQ(orthogonalized(stack, list, variant, kCount, threads), expected) << variant << ' ' << threads;
+      for (const int threads : device_under_test::thread_counts()) {
+        const Matrix<float> got = orthogonalized(stack, list, variant, kCount, threads);
+        if (device_under_test::kStacksAreBitwise) {
+          EXPECT_EQ(got, expected) << variant << ' ' << threads;
+        } else {
+          const double amplified = newton_schulz_amplification(muon_options, variant).value() * kEpsilon;
+          EXPECT_LE((got - expected).norm(), amplified * expected.norm()) << variant;
+        }
+      }
     }
   }
 }

@@ -3,14 +3,15 @@
 
 #include <cmath>
 
-#include "optimized/host/host_device.hpp"
 #include "optimized/optimizers/optimizer.hpp"
 #include "reference/optimizers/optimizer.hpp"
+#include "tests/device/device_under_test.hpp"
 #include "tests/support.hpp"
 
 namespace canzona::optimized {
 namespace {
 
+using device_under_test::OnDevice;
 using testing_support::random_matrix;
 
 using reference::OptimizerDescription;
@@ -21,28 +22,25 @@ double worst_error(const EngineOptimizer& optimizer, std::int64_t rows, std::int
   const OptimizerDescription& description = reference::Optimizers::instance().find(optimizer.name);
   const Options options(description.options, given, optimizer.name);
   const auto expected = description.make<float>(options, DType::fp32);
-  const auto device = make_host_device(threads);
-  const auto stream = device->make_stream();
-  Workspace workspace(*device);
+  OnDevice on(threads);
+  Workspace workspace(*on.device);
   const Shape shape{rows, cols};
-  const auto own = optimizer.prepare({options, *device, workspace, shape, {0}, variant});
-  const Buffer gradient = device->allocate_elements<float>(shape.numel());
-  const Buffer update = device->allocate_elements<float>(shape.numel());
+  const auto own = optimizer.prepare({options, *on.device, workspace, shape, {0}, variant});
+  const auto gradient = on.zeros<float>(shape.numel());
+  const MatrixOut update{on.zeros<float>(shape.numel()), rows, cols};
   reference::State<float> state = expected->init(shape);
-  const std::int64_t allocations = device->allocations();
+  const std::int64_t allocations = on.device->allocations();
   double worst = 0;
   for (std::uint64_t step = 0; step < 4; ++step) {
     const Matrix<float> g = random_matrix<float>(rows, cols, step);
-    Matrix<float> got(rows, cols);
-    device->copy(*stream, g.data(), gradient.as<float>().raw(), sizeof(float) * g.size());
-    own->step(*stream, factor, gradient.as<float>(), update.as<float>());
-    device->copy(*stream, update.as<float>().raw(), got.data(), sizeof(float) * got.size());
-    stream->synchronize();
+    on.device->copy(*on.stream, g.data(), gradient.raw(), sizeof(float) * static_cast<std::size_t>(g.size()));
+    own->step(*on.stream, factor, gradient, update.data);
+    const Matrix<float> got = on.get(update);
     const Matrix<float> want = expected->step(Matrix<float>(factor * g), state);
     const double error = (got - want).norm() / want.norm();
     if (!(error <= worst)) worst = std::isnan(error) ? HUGE_VAL : error;
   }
-  EXPECT_EQ(device->allocations(), allocations) << "memory was taken inside a step";
+  EXPECT_EQ(on.device->allocations(), allocations) << "memory was taken inside a step";
   return worst;
 }
 
@@ -65,7 +63,7 @@ TEST(EngineOptimizers, EqualTheirReferencesWithinAmplifiedRounding) {
 TEST(EngineOptimizers, EveryVariantOfMuonDoesOnAnyNumberOfThreads) {
   const EngineOptimizer& muon = EngineOptimizers::instance().find("muon");
   for (const std::string& variant : muon.variants) {
-    for (const int threads : {1, 2}) {
+    for (const int threads : device_under_test::thread_counts()) {
       for (const auto& [rows, cols] :
            std::vector<std::pair<int, int>>{{1, 9}, {9, 1}, {1, 1}, {7, 13}, {33, 33}, {65, 130}, {300, 270}}) {
         EXPECT_LE(worst_error(muon, rows, cols, 1, {}, variant, threads), 485 * std::numeric_limits<float>::epsilon())
@@ -90,36 +88,30 @@ TEST(EngineOptimizers, MuonFollowsItsOptions) {
 }
 
 TEST(EngineOptimizers, AZeroGradientGivesAZeroUpdate) {
-  const auto device = make_host_device();
-  const auto stream = device->make_stream();
+  OnDevice on;
   for (const EngineOptimizer& optimizer : EngineOptimizers::instance().all()) {
     const OptimizerDescription& description = reference::Optimizers::instance().find(optimizer.name);
     const Options options(description.options, {}, optimizer.name);
-    Workspace workspace(*device);
-    const auto own = optimizer.prepare({options, *device, workspace, {4, 6}, {0}});
-    const Buffer gradient = device->allocate_elements<float>(24);
-    const Buffer update = device->allocate_elements<float>(24);
-    own->step(*stream, 1, gradient.as<float>(), update.as<float>());
-    stream->synchronize();
-    for (int i = 0; i < 24; ++i) EXPECT_EQ(update.as<float>().raw()[i], 0) << optimizer.name;
+    Workspace workspace(*on.device);
+    const auto own = optimizer.prepare({options, *on.device, workspace, {4, 6}, {0}});
+    const MatrixOut update = on.put(random_matrix<float>(4, 6));
+    own->step(*on.stream, 1, on.zeros<float>(24), update.data);
+    EXPECT_EQ(on.get(update), (Matrix<float>::Zero(4, 6))) << optimizer.name;
   }
 }
 
 TEST(EngineOptimizers, ApplyDoesWhatTheReferenceDoes) {
   const OptimizerDescription& adamw = reference::Optimizers::instance().find("adamw");
-  const auto device = make_host_device();
-  const auto stream = device->make_stream();
+  OnDevice on;
   for (const char* form : {"decoupled_before", "decoupled_with_step", "decoupled_after"}) {
     const Options options(adamw.options, {{"weight_decay_form", form}, {"lr", "0.3"}}, "adamw");
     Matrix<float> expected = random_matrix<float>(1, 37, 1);
     const Matrix<float> update = random_matrix<float>(1, 37, 2);
-    Matrix<float> master = expected, weights = Matrix<float>::Zero(1, 37);
-    apply_update(*stream, options, DevicePointer<const float>(update.data()), DevicePointer<float>(master.data()),
-                 DevicePointer<float>(weights.data()), 37);
-    stream->synchronize();
+    const MatrixOut master = on.put(expected), weights = on.put(Matrix<float>::Zero(1, 37));
+    apply_update<float, float>(*on.stream, options, on.put(update).data, master.data, weights.data, 37);
     adamw.make<float>(options, DType::fp32)->apply(1, update.data(), expected.data(), 37);
-    EXPECT_EQ(master, expected) << form;
-    EXPECT_EQ(weights, expected) << form;
+    EXPECT_EQ(on.get(master), expected) << form;
+    EXPECT_EQ(on.get(weights), expected) << form;
   }
 }
 

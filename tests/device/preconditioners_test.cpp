@@ -121,7 +121,16 @@ TEST(EnginePreconditioners, ATurnMovesRefreshesAndAStackIsEveryMatrixAlone) {
         gradient.middleRows(index * trial.shape.rows, trial.shape.rows) = gradients[index][step];
         expected.middleRows(index * trial.shape.rows, trial.shape.rows) = alone[index][step];
       }
-      EXPECT_EQ(stack.step(gradient), expected) << trial << " step " << step;
+      const Matrix<float> got = stack.step(gradient);
+      if (device_under_test::kStacksAreBitwise) {
+        EXPECT_EQ(got, expected) << trial << " step " << step;
+        continue;
+      }
+      for (int index = 0; index < 3; ++index) {
+        const Matrices own{got.middleRows(index * trial.shape.rows, trial.shape.rows)};
+        EXPECT_LE(worst_error(own, {alone[index][step]}), derived_bound(trial, gradients[index], turns[index]))
+            << trial << " step " << step;
+      }
     }
   }
 }

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "optimized/host/host_device.hpp"
 #include "optimized/optimizers/optimizer.hpp"
 #include "reference/optimizers/optimizer.hpp"
+#include "tests/device/device_under_test.hpp"
 #include "tests/support.hpp"
 
 namespace canzona::optimized::trials {
@@ -96,7 +96,7 @@ class EngineRun {
   std::int64_t failed_refreshes() const { return own_->failed_refreshes(); }
 
  private:
-  std::unique_ptr<Device> device_ = make_host_device();
+  std::unique_ptr<Device> device_ = device_under_test::make_device();
   std::unique_ptr<Stream> stream_ = device_->make_stream();
   Workspace workspace_{*device_};
   Options options_;

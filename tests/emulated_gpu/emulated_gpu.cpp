@@ -38,6 +38,11 @@ std::vector<std::string> complaints() {
   return state().complaints;
 }
 
+void forget_complaints() {
+  const std::lock_guard lock(state().mutex);
+  state().complaints.clear();
+}
+
 // Relaxed throughout: a planted fault must not order the threads that ask for it.
 void forget_waits(int nth) { state().waits_before_forgotten.store(nth, std::memory_order_relaxed); }
 
@@ -62,8 +67,7 @@ void reset(const Settings& settings) {
   state().settings = settings;
   state().waits_before_forgotten = -1;
   state().factorization_fails = false;
-  const std::lock_guard lock(state().mutex);
-  state().complaints.clear();
+  forget_complaints();
 }
 
 }  // namespace canzona::emulated_gpu

@@ -25,6 +25,7 @@ void reset(const Settings& settings);
 
 /// Misuse that a GPU would answer with wrong results or a crash, in words.
 std::vector<std::string> complaints();
+void forget_complaints();
 
 /// Plants a fault: the nth call of cudaStreamWaitEvent on a stream of device 0 from now on, counted from 0, is ignored.
 void forget_waits(int nth);

@@ -287,6 +287,7 @@ TEST_F(PlantedFaultsOfOneRank, AUseAfterFreeIsSeen) {
   }
   EXPECT_THROW(device.copy(*stream, dangling.raw(), taken.as<float>().raw(), kElements * sizeof(float)), Error);
   EXPECT_EQ(emulated_gpu::complaints().size(), 1u);
+  emulated_gpu::forget_complaints();
 }
 
 TEST_F(PlantedFaultsOfOneRank, MemoryThatNobodyWroteIsNotANumber) {
