@@ -20,7 +20,7 @@ class HostDevice final : public Device {
   std::unique_ptr<Event> make_event() override { return std::make_unique<HostEvent>(); }
   LinearAlgebra& linear_algebra() override { return linear_algebra_; }
   void copy(Stream& stream, const void* from, void* to, std::size_t bytes) override {
-    stream.run([=] { std::memcpy(to, from, bytes); });
+    if (bytes > 0) stream.run([=] { std::memcpy(to, from, bytes); });  // of nothing, addresses may be null
   }
   void copy(Stream& stream, DevicePointer<const float> from, std::int64_t from_pitch, DevicePointer<float> to,
             std::int64_t to_pitch, std::int64_t width, std::int64_t rows) override {
