@@ -8,9 +8,8 @@
 
 namespace canzona::testing_support {
 
-/// Under the thread sanitizer the emulated GPU takes seconds a run: there a few meshes stand for all, and deadlines
-/// wait.
-#if defined(CANZONA_EMULATED_GPU) && defined(__SANITIZE_THREAD__)
+/// Under a sanitizer the emulated GPU takes seconds a run: there a few meshes stand for all, and deadlines wait.
+#if defined(CANZONA_EMULATED_GPU) && (defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__))
 inline constexpr bool kIsSlow = true;
 #else
 inline constexpr bool kIsSlow = false;

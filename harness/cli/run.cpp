@@ -29,6 +29,7 @@ struct RunArguments : CommonArguments {
   std::string warmup = "1";
   std::string precision = "fp32";
   std::string overlap = "on";
+  std::string graphs;
   std::string variant;
   std::string batch = "1";
   std::string micro_batches = "1";
@@ -39,11 +40,22 @@ struct RunArguments : CommonArguments {
   bool check = false;
 };
 
+bool is_on(const std::string& option, const std::string& value) {
+  if (value != "on" && value != "off") throw InputError("", option, "'" + value + "'", "on, off");
+  return value == "on";
+}
+
+/// Unless told otherwise, where the backend has them.
+bool wants_graphs(const RunArguments& arguments, const optimized::Backend& backend) {
+  if (arguments.graphs.empty()) return backend.has_graphs;
+  const bool wants = is_on("--graphs", arguments.graphs);
+  if (wants && !backend.has_graphs) throw InputError("", "--graphs of backend " + backend.name, "'on'", "off");
+  return wants;
+}
+
 RunRequest request_of(RunArguments arguments, int ranks) {
   constexpr std::int64_t kMost = 1'000'000;
   constexpr std::int64_t kMostSamples = 64;  // each is drawn beforehand
-  if (arguments.overlap != "on" && arguments.overlap != "off")
-    throw InputError("", "--overlap", "'" + arguments.overlap + "'", "on, off");
   settle_mesh(arguments, ranks);
   RunRequest request;
   request.points = points_of(arguments);
@@ -57,7 +69,7 @@ RunRequest request_of(RunArguments arguments, int ranks) {
         .micro_batches = static_cast<int>(positive("--micro-batches", arguments.micro_batches, kMostSamples)),
         .clip_norm = parse_number("--clip-norm", arguments.clip_norm, 0, 1e30)};
   }
-  request.engine.overlap = arguments.overlap == "on";
+  request.engine.overlap = is_on("--overlap", arguments.overlap);
   request.engine.tokens = tokens_of(arguments.launch.tokens, arguments.launch.sequence);
   request.engine.precision = precision_of(arguments.precision, request.points.front().gradient);
   request.engine.variant = arguments.variant;
@@ -65,6 +77,7 @@ RunRequest request_of(RunArguments arguments, int ranks) {
   request.warmup = parse_integer("--warmup", arguments.warmup, 0, kMost);
   request.check = arguments.check;
   request.backend = backend_of(arguments.launch);
+  request.engine.graphs = wants_graphs(arguments, *request.backend.backend);
   request.seed = static_cast<std::uint64_t>(parse_integer("--seed", arguments.seed, 0, INT64_MAX));
   return request;
 }
@@ -178,6 +191,11 @@ void add_run(CLI::App& app, Runner& chosen) {
       "in fp32)",
       "DTYPE");
   text("--overlap", arguments->overlap, "on, or off: each step is waited for before the next is begun", "on|off");
+  command
+      ->add_option("--graphs", arguments->graphs,
+                   "on: updates are launched as CUDA graphs, captured in their second step of a form [on, where the "
+                   "backend has them]")
+      ->type_name("on|off");
   text("--variant", arguments->variant, "how the optimizer's update is computed [its first variant]", "NAME");
   text("--batch", arguments->batch, "samples per data-parallel rank and iteration", "N");
   add_micro_batches(*command, arguments->micro_batches);

@@ -109,6 +109,7 @@ ordered_json run_record(const RunRequest& request, const std::vector<StrategyRun
                       {"precision", name_of(request.engine.precision.arithmetic)},
                       {"gradient_dtype", name_of(request.engine.precision.wire.gradient)},
                       {"overlap", request.engine.overlap},
+                      {"graphs", request.engine.graphs},
                       {"backend", request.backend.options.values()},
                       {"variant", request.engine.variant},
                       {"batch", workload.training.batch},

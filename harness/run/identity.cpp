@@ -43,6 +43,7 @@ ordered_json identity_of(const RunRequest& request) {
   identity["tokens"] = request.engine.tokens.count;
   identity["sequence"] = request.engine.tokens.sequence;
   identity["overlap"] = request.engine.overlap;
+  identity["graphs"] = request.engine.graphs;
   identity["steps"] = request.steps;
   identity["warmup"] = request.warmup;
   identity["check"] = request.check;

@@ -51,6 +51,7 @@ const BackendRegistration registration{Backend{
     .description = "a GPU a rank: cuBLAS, cuSOLVER and own kernels, NCCL between ranks",
     .citation = "docs.nvidia.com/cuda; docs.nvidia.com/deeplearning/nccl",
     .kind = kKind,
+    .has_graphs = true,
     .options = {{"uneven", WordOption{uneven_ways()}, "per-owner", "",
                  "how reduce-scatters and all-gathers of uneven shares are made of NCCL's even ones"},
                 {"tf32", WordOption{{"on", "off"}}, "off", "", "fp32 products may round what they read to 10 bits"}},

@@ -18,6 +18,22 @@ bool is_passed(cudaError_t status) {
   return true;
 }
 
+class CudaGraph final : public Graph {
+ public:
+  /// Takes what was captured.
+  explicit CudaGraph(cudaGraph_t captured) {
+    const cudaError_t status = cudaGraphInstantiate(&executable_, captured, 0);
+    cudaGraphDestroy(captured);
+    check(status);
+  }
+  ~CudaGraph() override { cudaGraphExecDestroy(executable_); }
+
+  void launch(Stream& stream) override { check(cudaGraphLaunch(executable_, native(stream))); }
+
+ private:
+  cudaGraphExec_t executable_ = nullptr;
+};
+
 }  // namespace
 
 cudaStream_t make_cuda_stream() {
@@ -103,6 +119,20 @@ void CudaStream::repeat_while(DevicePointer<const std::int32_t> go, std::int64_t
     if (*go_ == 0) return;
     body(*this);
   }
+}
+
+/// Other threads may do what a capture would forbid them.
+std::unique_ptr<Graph> CudaStream::capture(const std::function<void()>& body) {
+  cudaGraph_t captured = nullptr;
+  check(cudaStreamBeginCapture(queue_.stream, cudaStreamCaptureModeThreadLocal));
+  try {
+    body();
+  } catch (...) {
+    if (cudaStreamEndCapture(queue_.stream, &captured) == cudaSuccess) cudaGraphDestroy(captured);
+    throw;
+  }
+  check(cudaStreamEndCapture(queue_.stream, &captured));
+  return std::make_unique<CudaGraph>(captured);
 }
 
 void CudaStream::record(Event& event) { check(cudaEventRecord(static_cast<CudaEvent&>(event).get(), queue_.stream)); }

@@ -52,6 +52,7 @@ class CudaStream final : public Stream {
   /// Blocks the caller before every round.
   void repeat_while(DevicePointer<const std::int32_t> go, std::int64_t most,
                     std::function<void(Stream&)> body) override;
+  std::unique_ptr<Graph> capture(const std::function<void()>& body) override;
   void record(Event& event) override;
   void wait(Event& event) override;
   void synchronize() override;

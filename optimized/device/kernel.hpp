@@ -1,6 +1,5 @@
-// Functors on a GPU: how the loops of launch.hpp become kernels. nvcc makes kernels of them; compiled as C++ for the
-// emulated GPU of the tests (CANZONA_EMULATED_GPU), they are host functions on its streams; compiled as C++ otherwise,
-// they are only for the host, and a GPU's stream is refused.
+// Functors on a GPU: how the loops of launch.hpp become kernels, or functions on the streams of the emulated one. In
+// C++ for the host alone a GPU's stream is refused.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "optimized/device/operands.hpp"
 #include "reference/core/error.hpp"
 #include "reference/core/exact_sum.hpp"
 
@@ -17,20 +17,11 @@
 #endif
 #if defined(CANZONA_EMULATED_GPU)
 #include <functional>
-#include <memory>
-#endif
 
-// CANZONA_KERNEL stands before what kernels call, wherever it may run. CANZONA_TARGET keeps apart, as an inline
-// namespace, functions that are compiled in different ways for one program.
-#if defined(__CUDACC__)
-#define CANZONA_KERNEL __host__ __device__
-#define CANZONA_TARGET kernels
-#elif defined(CANZONA_EMULATED_GPU)
-#define CANZONA_KERNEL
-#define CANZONA_TARGET emulated
-#else
-#define CANZONA_KERNEL
-#define CANZONA_TARGET host_only
+namespace canzona::emulated_gpu {
+/// What <<<>>> is to nvcc. Defined in tests/emulated_gpu.
+cudaError_t launch_kernel(cudaStream_t stream, std::function<void()> kernel);
+}  // namespace canzona::emulated_gpu
 #endif
 
 struct CUstream_st;
@@ -95,14 +86,27 @@ inline unsigned blocks_for(std::int64_t threads, std::int64_t most = 16384) {
 }
 
 template <class Functor>
-__global__ void visit_elements(std::int64_t count, Functor functor) {
+__global__ void visit_elements(std::int64_t count, Functor given) {
+  Functor functor = loaded(given);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += step)
-    functor(i);
+    visit(functor, i);
+}
+
+/// In packs, and one by one what is left.
+template <class Functor>
+__global__ void visit_packs(std::int64_t count, Functor given) {
+  const Functor functor = loaded(given);
+  constexpr std::int64_t kWidth = kPackWidth<Functor>;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  for (std::int64_t pack = first; pack < count / kWidth; pack += step) visit_pack(functor, pack * kWidth);
+  for (std::int64_t i = count / kWidth * kWidth + first; i < count; i += step) visit(functor, i);
 }
 
 template <class Functor>
-__global__ void visit_rows(std::int64_t rows, std::int64_t cols, Functor functor) {
+__global__ void visit_rows(std::int64_t rows, std::int64_t cols, Functor given) {
+  Functor functor = loaded(given);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
   for (std::int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
     for (std::int64_t col = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; col < cols; col += step)
@@ -167,6 +171,13 @@ __global__ void visit_squares(const float* values, std::int64_t count, Integer* 
 template <class Functor>
 void for_each(const GpuQueue& queue, std::int64_t count, const Functor& functor) {
   if (count == 0) return;
+  if constexpr (HasOperands<Functor>) {
+    if (is_aligned(functor)) {
+      const std::int64_t packs = (count + kPackWidth<Functor> - 1) / kPackWidth<Functor>;
+      visit_packs<<<blocks_for(packs), kThreads, 0, queue.stream>>>(count, functor);
+      return require_launched();
+    }
+  }
   visit_elements<<<blocks_for(count), kThreads, 0, queue.stream>>>(count, functor);
   require_launched();
 }
@@ -202,26 +213,27 @@ inline void add_squares(const GpuQueue& queue, const float* values, std::int64_t
 inline namespace CANZONA_TARGET {
 
 inline void enqueue(const GpuQueue& queue, std::function<void()> kernel) {
-  auto* own = new std::function<void()>(std::move(kernel));
-  const auto body = [](void* data) {
-    const std::unique_ptr<std::function<void()>> kernel(static_cast<std::function<void()>*>(data));
-    (*kernel)();
-  };
-  if (cudaLaunchHostFunc(queue.stream, body, own) != cudaSuccess) throw Error("a kernel cannot be launched");
+  if (emulated_gpu::launch_kernel(queue.stream, std::move(kernel)) != cudaSuccess)
+    throw Error("a kernel cannot be launched");
 }
 
 template <class Functor>
 void for_each(const GpuQueue& queue, std::int64_t count, const Functor& functor) {
   enqueue(queue, [count, functor] {
-    Functor own = functor;
-    for (std::int64_t i = 0; i < count; ++i) own(i);
+    Functor own = loaded(functor);
+    std::int64_t begin = 0;
+    if constexpr (HasOperands<Functor>) {
+      constexpr std::int64_t kWidth = kPackWidth<Functor>;
+      for (; is_aligned(own) && begin + kWidth <= count; begin += kWidth) visit_pack(own, begin);
+    }
+    for (std::int64_t i = begin; i < count; ++i) visit(own, i);
   });
 }
 
 template <class Functor>
 void for_each_row(const GpuQueue& queue, std::int64_t rows, std::int64_t cols, const Functor& functor) {
   enqueue(queue, [rows, cols, functor] {
-    Functor own = functor;
+    Functor own = loaded(functor);
     for (std::int64_t row = 0; row < rows; ++row) {
       for (std::int64_t col = 0; col < cols; ++col) own(row, row * cols + col);
     }

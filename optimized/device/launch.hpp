@@ -12,23 +12,24 @@
 namespace canzona::optimized {
 inline namespace CANZONA_TARGET {
 
-/// functor(i) for every i in [0, count), in any order and side by side.
+/// A functor of either form (operands.hpp) for every element in [0, count), in any order and side by side; each copy
+/// loads before, where it has a load().
 template <class Functor>
 void launch(Stream& stream, std::int64_t count, const Functor& functor) {
   if (const GpuQueue* queue = stream.gpu()) return gpu::for_each(*queue, count, functor);
   stream.run_pieces(count, [functor](std::int64_t begin, std::int64_t end) {
-    Functor own = functor;
-#pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) own(i);
+    Functor own = loaded(functor);
+    visit_range(own, begin, end);
   });
 }
 
-/// functor(row, i) for every row and each element i = row·cols + col of it: no division tells an element its row.
+/// The same with functor(row, i) for every row and each element i = row·cols + col of it: no division tells an element
+/// its row.
 template <class Functor>
 void launch_rows(Stream& stream, std::int64_t rows, std::int64_t cols, const Functor& functor) {
   if (const GpuQueue* queue = stream.gpu()) return gpu::for_each_row(*queue, rows, cols, functor);
   stream.run_pieces(rows * cols, [cols, functor](std::int64_t begin, std::int64_t end) {
-    Functor own = functor;
+    Functor own = loaded(functor);
     while (begin < end) {
       const std::int64_t row = begin / cols;
       const std::int64_t row_end = std::min(end, (row + 1) * cols);

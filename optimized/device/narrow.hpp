@@ -6,7 +6,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "optimized/device/kernel.hpp"
 #include "reference/core/dtype.hpp"
 #include "reference/core/error.hpp"
 

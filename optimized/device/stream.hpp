@@ -26,6 +26,20 @@ class Event {
   virtual void synchronize() = 0;
 };
 
+class Stream;
+
+/// Work that was captured on a stream, to be put there again as one.
+class Graph {
+ public:
+  Graph() = default;
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  virtual ~Graph() = default;
+
+  /// Asynchronous on the stream. It may not run on two at a time.
+  virtual void launch(Stream& stream) = 0;
+};
+
 /// An in-order queue of work, asynchronous to whoever fills it.
 class Stream {
  public:
@@ -56,6 +70,11 @@ class Stream {
   /// cannot look at a flag by themselves may block the caller.
   virtual void repeat_while(DevicePointer<const std::int32_t> go, std::int64_t most,
                             std::function<void(Stream&)> body) = 0;
+  /// Keeps what `body` puts on this stream, and does nothing of it; null, without calling body, where a backend has no
+  /// graphs. Body may launch, copy within the device and call LinearAlgebra's products; it may neither run tasks of the
+  /// host, nor repeat, record, wait or synchronize. Numbers that it hands to kernels are kept as they are; what changes
+  /// from one launch to the next has to stand in the device's memory.
+  virtual std::unique_ptr<Graph> capture(const std::function<void()>& /*body*/) { return nullptr; }
   /// `event` is passed when the work before is done.
   virtual void record(Event& event) = 0;
   /// Work after this waits for the latest record of `event` at the time of this call; an event never recorded is

@@ -44,6 +44,7 @@ struct Backend {
   std::string description;
   std::string citation;
   std::string kind = "measured";  ///< of what a run records; kEmulated: seconds mean nothing and are not told
+  bool has_graphs = false;        ///< Stream::capture gives graphs
   std::vector<OptionDescription> options = {};
   /// Throws InputError, in one line, where it cannot run here.
   std::function<void()> require = [] {};

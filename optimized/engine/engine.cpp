@@ -4,6 +4,7 @@
 #include <exception>
 #include <limits>
 
+#include "optimized/optimizers/elementwise.hpp"
 #include "reference/core/error.hpp"
 #include "reference/core/overloaded.hpp"
 #include "reference/model/shard.hpp"
@@ -22,9 +23,10 @@ struct AddGradient {
   const Weight* weights;
   float* gradient;
 
-  CANZONA_KERNEL void operator()(std::int64_t i) {
-    const float own = noise[i] + curvature * static_cast<float>(weights[i]);
-    gradient[i] = ((first ? 0.0f : gradient[i]) + own) / divisor;
+  CANZONA_OPERANDS(noise, weights, gradient)
+  CANZONA_KERNEL void operator()(float own_noise, Weight weight, float& own_gradient) const {
+    const float own = own_noise + curvature * static_cast<float>(weight);
+    own_gradient = ((first ? 0.0f : own_gradient) + own) / divisor;
   }
 };
 
@@ -41,13 +43,6 @@ struct RoundRectangle {
     const std::int64_t col = i - row * width;
     to[row * to_pitch + col] = static_cast<T>(from[row * from_pitch + col]);
   }
-};
-
-template <class T>
-struct Fill {
-  T value;
-  T* values;
-  CANZONA_KERNEL void operator()(std::int64_t i) { values[i] = value; }
 };
 
 }  // namespace
@@ -83,7 +78,9 @@ void Engine::iterate() {
     ExactSum squares;
     squares.add(agreed_squares_.as<const std::int64_t>().raw());
     agreement_ = canzona::agree(squares, workload_.training.clip_norm);
-    steps_ += agreement_.skip ? 0 : 1;
+    if (agreement_.skip) continue;
+    ++steps_;
+    put_step_values();
   }
   ++iteration_;
 }
@@ -247,26 +244,40 @@ void Engine::add_own_squares(Stream& stream) {
     launch_exact_squares(stream, gradient_.as<const float>() + range.begin, range.size(), squares);
 }
 
-/// Brings the shards' rows together, block by block, updates stacks of blocks, and leaves the update cut into shards.
-void Engine::update(int index) {
+/// All updates and applications are on the compute stream: those of the step before have read theirs by then.
+void Engine::put_step_values() {
   Stream& stream = on(canzona::Stream::compute);
-  const DevicePointer<float> shards = shards_of(index);
-  for (const BlockStack& stack : stacks_.at(index)) {
-    const Rectangle& first = stack.rectangles.front();
-    DevicePointer<float> gradient = shards + first.shard;
-    if (!stack.is_in_place) {
-      gradient = stack_gradient_.as<float>();
-      for (const Rectangle& own : stack.rectangles) {
-        device_.copy(stream, shards + own.shard, own.shard_pitch, gradient + own.stack, own.stack_pitch, own.width,
-                     own.rows);
-      }
-    }
-    const bool stays = stack.is_in_place && type() == DType::fp32;
-    const DevicePointer<float> update = stays ? updates_of<float>(index) + first.shard : stack_update_.as<float>();
-    stack.optimizer->step(stream, static_cast<float>(agreement_.factor), gradient, update);
-    if (!stays) with_weight_type(type(), [&]<class T>(T) { place_update<T>(stack, update, updates_of<T>(index)); });
+  put(stream, of_elements_->values(element_options_, steps_, agreement_.factor), element_values_.as<StepValues>());
+  if (of_matrices_ == nullptr) return;
+  put(stream, of_matrices_->values(workload_.optimizer_options, steps_, agreement_.factor),
+      matrix_values_.as<StepValues>());
+}
+
+void Engine::update(int index) {
+  for (BlockStack& stack : stacks_.at(index)) {
+    run(stack.work, stack.optimizer->form(steps_), [&] { update_stack(stack, index); });
     matrix_steps_ += stack.count;
   }
+}
+
+/// Brings the shards' rows together, block by block, updates the stack of blocks, and leaves the update cut into
+/// shards.
+void Engine::update_stack(BlockStack& stack, int index) {
+  Stream& stream = on(canzona::Stream::compute);
+  const DevicePointer<float> shards = shards_of(index);
+  const Rectangle& first = stack.rectangles.front();
+  DevicePointer<float> gradient = shards + first.shard;
+  if (!stack.is_in_place) {
+    gradient = stack_gradient_.as<float>();
+    for (const Rectangle& own : stack.rectangles) {
+      device_.copy(stream, shards + own.shard, own.shard_pitch, gradient + own.stack, own.stack_pitch, own.width,
+                   own.rows);
+    }
+  }
+  const bool stays = stack.is_in_place && type() == DType::fp32;
+  const DevicePointer<float> update = stays ? updates_of<float>(index) + first.shard : stack_update_.as<float>();
+  stack.optimizer->step(stream, steps_, matrix_values_.as<const StepValues>(), gradient, update);
+  if (!stays) with_weight_type(type(), [&]<class T>(T) { place_update<T>(stack, update, updates_of<T>(index)); });
 }
 
 template <class T>
@@ -291,17 +302,24 @@ DevicePointer<float> Engine::shards_of(int index) const {
 }
 
 void Engine::update_elements(int bucket) {
-  Stream& stream = on(canzona::Stream::compute);
   const bool moves = rules_.elementwise->moves(steps_);
-  for (OwnedElements& own : elements_[bucket]) {
+  std::vector<OwnedElements>& elements = elements_[bucket];
+  if (elements.empty()) return;
+  // One optimizer has made all of them.
+  const std::optional<std::int64_t> form = moves ? elements.front().optimizer->form(steps_) : std::nullopt;
+  run(element_work_[static_cast<std::size_t>(bucket)], form, [&] {
+    Stream& stream = on(canzona::Stream::compute);
+    const auto values = element_values_.as<const StepValues>();
     const DevicePointer<float> update = element_update_.as<float>();
-    own.optimizer->step(stream, static_cast<float>(agreement_.factor), gradient_.as<float>() + own.range.begin, update);
-    if (!moves) continue;
-    with_weight_type(type(), [&]<class T>(T) {
-      apply_update<float, T>(stream, element_options_, update, master(own.range.begin),
-                             place<T>(weights_, own.range.begin), own.range.size());
-    });
-  }
+    for (const OwnedElements& own : elements) {
+      own.optimizer->step(stream, steps_, values, gradient_.as<float>() + own.range.begin, update);
+      if (!moves) continue;
+      with_weight_type(type(), [&]<class T>(T) {
+        apply_update<float, T>(stream, element_options_, values, update, master(own.range.begin),
+                               place<T>(weights_, own.range.begin), own.range.size());
+      });
+    }
+  });
 }
 
 /// The update of this rank's shard: in the gradient's place where it was scattered, beside the others where this rank
@@ -313,8 +331,8 @@ void Engine::apply(int index) {
     const bool computed_here = redundant() || is_whole();
     const DevicePointer<T> update =
         computed_here ? updates_of<T>(index) + at_.tp * elements.size() : returned_update<T>(index);
-    apply_update<T, T>(on(canzona::Stream::compute), workload_.optimizer_options, update, master(elements.begin),
-                       place<T>(weights_, elements.begin), elements.size());
+    apply_update<T, T>(on(canzona::Stream::compute), workload_.optimizer_options, matrix_values_.as<const StepValues>(),
+                       update, master(elements.begin), place<T>(weights_, elements.begin), elements.size());
   });
 }
 

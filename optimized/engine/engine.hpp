@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "optimized/engine/assembly.hpp"
+#include "optimized/engine/captured_work.hpp"
 #include "optimized/engine/layers.hpp"
 #include "optimized/engine/rank.hpp"
 #include "optimized/optimizers/optimizer.hpp"
@@ -22,6 +23,7 @@ constexpr std::int64_t kGradientPeriod = 2;
 
 struct EngineSettings {
   bool overlap = true;  ///< off: each step is waited for before the next is begun
+  bool graphs = false;  ///< updates are captured, where the device can, and launched as graphs
   Tokens tokens = {};   ///< of a micro-batch
   /// fp32, or bf16 or fp16 for products, updates as they travel, activations, and the model's weights beside masters in
   /// fp32; gradients travel in fp32 or bf16.
@@ -75,6 +77,7 @@ class Engine {
     std::int64_t count = 0;
     std::vector<Rectangle> rectangles;
     bool is_in_place = false;  ///< its gradient stands among the shards as the optimizer needs it
+    CapturedWork work = {};
   };
   /// A run of elements of one elementwise parameter that this rank owns.
   struct OwnedElements {
@@ -119,7 +122,9 @@ class Engine {
   void differentiate(const Slot& slot, const Backward& step);
   void agree(bool over_tp);
   void add_own_squares(Stream& stream);
+  void put_step_values();
   void update(int parameter);
+  void update_stack(BlockStack& stack, int parameter);
   DevicePointer<float> shards_of(int parameter) const;
   /// Where the update of a matrix stands, its shards one after another.
   template <class T>
@@ -134,6 +139,9 @@ class Engine {
   template <class T>
   void place_update(const BlockStack& stack, DevicePointer<const float> update, DevicePointer<T> leaving);
   void update_elements(int bucket);
+  void run(CapturedWork& work, std::optional<std::int64_t> form, const std::function<void()>& body) {
+    work.run(on(canzona::Stream::compute), settings_.graphs ? form : std::nullopt, body);
+  }
   void apply(int parameter);
 
   const Workload& workload_;
@@ -162,7 +170,11 @@ class Engine {
   Workspace workspace_;
   std::map<int, std::vector<BlockStack>> stacks_;     // by parameter
   std::vector<std::vector<OwnedElements>> elements_;  // by bucket
+  std::vector<CapturedWork> element_work_;            // by bucket
+  const EngineOptimizer* of_matrices_ = nullptr;      // null where the optimizer asked for is elementwise
+  const EngineOptimizer* of_elements_ = nullptr;
   Options element_options_;
+  Buffer matrix_values_, element_values_;  // StepValues of the step under way
 
   struct StepEvents {
     std::unique_ptr<Event> begun, ended;

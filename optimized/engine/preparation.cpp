@@ -197,7 +197,7 @@ void Engine::prepare_optimizers() {
   const std::string elementwise = whole ? "adamw" : workload_.optimizer->name;
   const auto& description = reference::Optimizers::instance().find(elementwise);
   element_options_ = whole ? Options(description.options, {}, elementwise) : workload_.optimizer_options;
-  const EngineOptimizer& of_elements = EngineOptimizers::instance().find(elementwise);
+  of_elements_ = &EngineOptimizers::instance().find(elementwise);
   for (std::size_t index = 0; index < workload_.buffer.buckets.size(); ++index) {
     auto& list = elements_.emplace_back();
     const Bucket& bucket = workload_.buffer.buckets[index];
@@ -207,15 +207,17 @@ void Engine::prepare_optimizers() {
       for (const Range& range : owned_ranges(workload_.plan, workload_.buffer, static_cast<int>(index), at_.dp)) {
         const Range mine = intersection(range, own.elements);
         if (!mine.empty())
-          list.push_back({mine, of_elements.prepare({element_options_, device_, workspace_, {1, mine.size()}, {0}})});
+          list.push_back({mine, of_elements_->prepare({element_options_, device_, workspace_, {1, mine.size()}, {0}})});
       }
     }
   }
+  element_work_.resize(elements_.size());
+  for (Buffer* values : {&element_values_, &matrix_values_}) *values = device_.allocate(sizeof(StepValues));
   if (whole) prepare_stacks();
 }
 
 void Engine::prepare_stacks() {
-  const EngineOptimizer& of_matrix = EngineOptimizers::instance().find(workload_.optimizer->name);
+  of_matrices_ = &EngineOptimizers::instance().find(workload_.optimizer->name);
   std::int64_t largest = 0;
   for (const auto& [index, place] : staged_) {
     const Parameter& parameter = this->parameter(index);
@@ -234,7 +236,7 @@ void Engine::prepare_stacks() {
         stacked.push_back(&parameter.blocks[block]);
       }
       BlockStack& stack = stacks_[index].emplace_back();
-      stack.optimizer = of_matrix.prepare(own);
+      stack.optimizer = of_matrices_->prepare(own);
       stack.count = own.count();
       stack.rectangles = rectangles_of(parameter, workload_.mesh.tp, stacked);
       const Rectangle& first = stack.rectangles.front();

@@ -7,24 +7,51 @@
 
 #include "optimized/device/kernel.hpp"
 #include "optimized/device/narrow.hpp"
+#include "optimized/device/operands.hpp"
+#include "optimized/optimizers/step_values.hpp"
 
 namespace canzona::optimized {
+
+template <class T>
+struct Fill {
+  T value;
+  T* values;
+  CANZONA_KERNEL void operator()(std::int64_t i) { values[i] = value; }
+};
 
 /// to ← from, rounded where the other type is narrower.
 template <class From, class To>
 struct Convert {
   const From* from;
   To* to;
-  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = static_cast<To>(static_cast<Wide<From>>(from[i])); }
+
+  CANZONA_OPERANDS(from, Out{to})
+  CANZONA_KERNEL void operator()(From own_from, To& own_to) const {
+    own_to = static_cast<To>(static_cast<Wide<From>>(own_from));
+  }
 };
 using Copy = Convert<float, float>;
+
+/// to ← f·from, f the factor of the step.
+struct TakeGradient {
+  const StepValues* values;
+  const float* from;
+  float* to;
+  float factor = 0;
+
+  CANZONA_KERNEL void load() { factor = values->factor; }
+  CANZONA_OPERANDS(from, Out{to})
+  CANZONA_KERNEL void operator()(float g, float& own) const { own = factor * g; }
+};
 
 /// to ← scale·from
 struct Multiply {
   float scale;
   const float* from;
   float* to;
-  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = scale * from[i]; }
+
+  CANZONA_OPERANDS(from, Out{to})
+  CANZONA_KERNEL void operator()(float own_from, float& own_to) const { own_to = scale * own_from; }
 };
 
 /// Of a sum: ‖values‖².
@@ -40,17 +67,20 @@ template <class T>
 struct Momentum {
   float mu;
   float weight;
-  float factor;
+  const StepValues* values;
   bool nesterov;
   const float* gradient;
   T* momentum;
   float* direction;
+  float factor = 0;
 
-  CANZONA_KERNEL void operator()(std::int64_t i) {
-    const float g = weight * (factor * gradient[i]);
-    momentum[i] = static_cast<T>(mu * static_cast<float>(momentum[i]) + g);
-    const auto m = static_cast<float>(momentum[i]);
-    direction[i] = nesterov ? mu * m + g : m;
+  CANZONA_KERNEL void load() { factor = values->factor; }
+  CANZONA_OPERANDS(gradient, momentum, Out{direction})
+  CANZONA_KERNEL void operator()(float own_gradient, T& own_momentum, float& own_direction) const {
+    const float g = weight * (factor * own_gradient);
+    own_momentum = static_cast<T>(mu * static_cast<float>(own_momentum) + g);
+    const auto m = static_cast<float>(own_momentum);
+    own_direction = nesterov ? mu * m + g : m;
   }
 };
 

@@ -30,17 +30,19 @@ Muon::Muon(const Preparation& own)
   workspace_.reserve(kNorms, count_ * static_cast<std::int64_t>(sizeof(double)));
 }
 
-void Muon::step(Stream& stream, float factor, DevicePointer<const float> gradient, DevicePointer<float> update) {
-  scale(stream, orthogonalized(stream, factor, gradient), update);
+void Muon::step(Stream& stream, std::int64_t /*number*/, DevicePointer<const StepValues> values,
+                DevicePointer<const float> gradient, DevicePointer<float> update) {
+  scale(stream, orthogonalized(stream, values, gradient), update);
 }
 
-DevicePointer<float> Muon::orthogonalized(Stream& stream, float factor, DevicePointer<const float> gradient) {
+DevicePointer<float> Muon::orthogonalized(Stream& stream, DevicePointer<const StepValues> values,
+                                          DevicePointer<const float> gradient) {
   const DevicePointer<float> X = workspace_.slot<float>(kX);
   const DevicePointer<double> norms = workspace_.slot<double>(kNorms);
   const std::int64_t numel = shape_.numel();
   with_weight_type(momentum_type_, [&]<class T>(T) {
     launch(stream, count_ * numel,
-           Momentum<T>{mu_, weight_, factor, nesterov_, gradient.raw(), momentum_.as<T>().raw(), X.raw()});
+           Momentum<T>{mu_, weight_, values.raw(), nesterov_, gradient.raw(), momentum_.as<T>().raw(), X.raw()});
   });
   launch_sums(stream, count_, numel, norms, Square{X.raw()});
   launch(stream, count_, InverseNorm{eps_, adds_eps_, norms.raw()});

@@ -12,11 +12,13 @@ class Muon : public MatrixOptimizer {
  public:
   explicit Muon(const Preparation& own);
 
-  void step(Stream& stream, float factor, DevicePointer<const float> gradient, DevicePointer<float> update) override;
+  void step(Stream& stream, std::int64_t number, DevicePointer<const StepValues> values,
+            DevicePointer<const float> gradient, DevicePointer<float> update) override;
 
  protected:
   /// The orthogonalized momentum of each matrix, in the workspace until the next step of any.
-  DevicePointer<float> orthogonalized(Stream& stream, float factor, DevicePointer<const float> gradient);
+  DevicePointer<float> orthogonalized(Stream& stream, DevicePointer<const StepValues> values,
+                                      DevicePointer<const float> gradient);
 
   /// update ← scale·stack
   void scale(Stream& stream, DevicePointer<const float> stack, DevicePointer<float> update) const;

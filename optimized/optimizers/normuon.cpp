@@ -74,8 +74,9 @@ class NorMuon final : public Muon {
     workspace_.reserve(kRatios, count_ * kFloat);
   }
 
-  void step(Stream& stream, float factor, DevicePointer<const float> gradient, DevicePointer<float> update) override {
-    const DevicePointer<float> O = orthogonalized(stream, factor, gradient);
+  void step(Stream& stream, std::int64_t /*number*/, DevicePointer<const StepValues> values,
+            DevicePointer<const float> gradient, DevicePointer<float> update) override {
+    const DevicePointer<float> O = orthogonalized(stream, values, gradient);
     normalize(stream, O);
     scale(stream, O, update);
   }

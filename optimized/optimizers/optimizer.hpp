@@ -10,6 +10,7 @@
 #include "optimized/device/device.hpp"
 #include "optimized/device/launch.hpp"
 #include "optimized/device/narrow.hpp"
+#include "optimized/optimizers/step_values.hpp"
 #include "reference/core/options.hpp"
 #include "reference/core/registry.hpp"
 #include "reference/core/shape.hpp"
@@ -41,9 +42,15 @@ class MatrixOptimizer {
   MatrixOptimizer& operator=(const MatrixOptimizer&) = delete;
   virtual ~MatrixOptimizer() = default;
 
-  /// update ← the direction of factor·gradient; advances the state. Both are stacks, one matrix after another, and
-  /// `update` is not `gradient`. Asynchronous on the stream; takes no memory.
-  virtual void step(Stream& stream, float factor, DevicePointer<const float> gradient, DevicePointer<float> update) = 0;
+  /// The `number`-th step, counted from 1: update ← the direction of values->factor times the gradient; advances the
+  /// state. Both are stacks, one matrix after another, and `update` is not `gradient`. Asynchronous on the stream;
+  /// takes no memory.
+  virtual void step(Stream& stream, std::int64_t number, DevicePointer<const StepValues> values,
+                    DevicePointer<const float> gradient, DevicePointer<float> update) = 0;
+
+  /// Steps of one form put the same on a stream, whatever their numbers, so that one can be captured and serve for all.
+  /// None: this step is unlike others, or not made for being captured.
+  virtual std::optional<std::int64_t> form(std::int64_t /*number*/) const { return 0; }
 
   /// Refreshes that could not be computed, so that what was there before was kept; when the stream is idle.
   virtual std::int64_t failed_refreshes() const { return 0; }
@@ -71,6 +78,8 @@ struct EngineOptimizer {
   std::vector<std::string> variants = {};  ///< ways to compute the same, the usual one first; none: there is one way
   /// Of a preparation whose variant is one of `variants`, or empty where there are none.
   std::function<std::unique_ptr<MatrixOptimizer>(const Preparation&)> make;
+  /// Of the means of its `number`-th step, where it has any to correct.
+  std::function<Corrections(const Options&, std::int64_t number)> corrections = {};
   /// In fp32, ‖ΔU‖/‖U‖ ÷ ε that rounding may reach in a variant, where that is known in closed form; 0: the same
   /// expressions, the same bits.
   std::function<std::optional<double>(const Options&, const std::string& variant)> amplification = {};
@@ -81,6 +90,9 @@ struct EngineOptimizer {
   /// Throws InputError unless `variant` is empty or one of them.
   void require_variant(const std::string& variant) const;
 
+  /// Of the `number`-th step, counted from 1, of factor times the gradient.
+  StepValues values(const Options& options, std::int64_t number, double factor) const;
+
   /// Of the variant asked for, which is checked, or else the first.
   std::unique_ptr<MatrixOptimizer> prepare(Preparation own) const;
 };
@@ -88,10 +100,11 @@ struct EngineOptimizer {
 using EngineOptimizers = Registry<EngineOptimizer>;
 using EngineOptimizerRegistration = Registration<EngineOptimizer>;
 
-/// W ← what the U of the reference's apply makes of it, and weights ← W rounded to their type. U is float, or in the
-/// type of the weights; where that is float, the master weights may be the weights.
+/// W ← what the U of the reference's apply makes of it at the step's rate, and weights ← W rounded to their type. U is
+/// float, or in the type of the weights; where that is float, the master weights may be the weights.
 template <class Update, class Weight>
-void apply_update(Stream& stream, const Options& options, DevicePointer<const Update> update,
-                  DevicePointer<float> master, DevicePointer<Weight> weights, std::int64_t count);
+void apply_update(Stream& stream, const Options& options, DevicePointer<const StepValues> values,
+                  DevicePointer<const Update> update, DevicePointer<float> master, DevicePointer<Weight> weights,
+                  std::int64_t count);
 
 }  // namespace canzona::optimized

@@ -17,11 +17,14 @@ enum Slot : std::size_t { kG, kFiltered, kGrafted, kLeft, kRight, kSquares, kSca
 
 /// A tile of a matrix, to ← factor·tile.
 struct TakeTile {
-  float factor;
+  const StepValues* values;
   const float* matrix;  // from the tile's first element
   std::int64_t stride;  // of the matrix
   std::int64_t cols;    // of the tile
   float* to;
+  float factor = 0;
+
+  CANZONA_KERNEL void load() { factor = values->factor; }
   CANZONA_KERNEL void operator()(std::int64_t i) {
     to[i] = factor * matrix[stride == cols ? i : (i / cols) * stride + i % cols];
   }
@@ -41,26 +44,36 @@ struct PutTile {
 
 /// m ← β₁m + (1 − β₁)G; M̂ = m/(1 − β₁ᵗ)
 struct Filter {
-  float b1, one_minus_b1, correction;
+  float b1, one_minus_b1;
+  const StepValues* values;
   const float* gradient;
   float* m;
   float* filtered;
-  CANZONA_KERNEL void operator()(std::int64_t i) {
-    m[i] = b1 * m[i] + one_minus_b1 * gradient[i];
-    filtered[i] = m[i] / correction;
+  float correction = 0;
+
+  CANZONA_KERNEL void load() { correction = values->corrections.first; }
+  CANZONA_OPERANDS(gradient, m, Out{filtered})
+  CANZONA_KERNEL void operator()(float g, float& own_m, float& own_filtered) const {
+    own_m = b1 * own_m + one_minus_b1 * g;
+    own_filtered = own_m / correction;
   }
 };
 
 /// v ← β₂v + (1 − β₂)G²; D = M̂/(√(v/(1 − β₂ᵗ)) + ε)
 struct GraftAdam {
-  float b2, one_minus_b2, correction, eps;
+  float b2, one_minus_b2, eps;
+  const StepValues* values;
   const float* gradient;
   const float* filtered;
   float* v;
   float* grafted;
-  CANZONA_KERNEL void operator()(std::int64_t i) {
-    v[i] = b2 * v[i] + one_minus_b2 * (gradient[i] * gradient[i]);
-    grafted[i] = filtered[i] / (std::sqrt(v[i] / correction) + eps);
+  float correction = 0;
+
+  CANZONA_KERNEL void load() { correction = values->corrections.second; }
+  CANZONA_OPERANDS(gradient, filtered, v, Out{grafted})
+  CANZONA_KERNEL void operator()(float g, float own_filtered, float& own_v, float& own_grafted) const {
+    own_v = b2 * own_v + one_minus_b2 * (g * g);
+    own_grafted = own_filtered / (std::sqrt(own_v / correction) + eps);
   }
 };
 
@@ -133,19 +146,31 @@ class Shampoo final : public MatrixOptimizer {
     for (std::int64_t index = 0; index < own.count(); ++index) matrices_.push_back(tiles_of(own, index));
   }
 
-  void step(Stream& stream, float factor, DevicePointer<const float> gradient, DevicePointer<float> update) override {
-    if (++steps_ == 1) set_identities(stream);
+  /// By how many matrices have roots: they have got them one after another.
+  std::optional<std::int64_t> form(std::int64_t number) const override {
+    if (number == 1) return std::nullopt;
+    std::int64_t with_roots = 0;
+    for (const std::int64_t turn : turns_) {
+      if (is_refresh(number, turn)) return std::nullopt;
+      with_roots += number >= first_refresh(turn) ? 1 : 0;
+    }
+    return with_roots;
+  }
+
+  void step(Stream& stream, std::int64_t number, DevicePointer<const StepValues> values,
+            DevicePointer<const float> gradient, DevicePointer<float> update) override {
+    if (number == 1) set_identities(stream);
     bool refreshed = false;
     for (std::size_t index = 0; index < matrices_.size(); ++index) {
-      const bool refreshes = is_refresh(turns_[index]);
-      const bool has_roots = steps_ >= first_refresh(turns_[index]);
+      const bool refreshes = is_refresh(number, turns_[index]);
+      const bool has_roots = number >= first_refresh(turns_[index]);
       for (const Tile& tile : matrices_[index]) {
         const MatrixOut G{workspace_.slot<float>(kG), tile.shape.rows, tile.shape.cols};
-        launch(stream, G.size(), TakeTile{factor, (gradient + tile.place).raw(), cols_, G.cols, G.data.raw()});
+        launch(stream, G.size(), TakeTile{values.raw(), (gradient + tile.place).raw(), cols_, G.cols, G.data.raw()});
         accumulate(stream, tile, in(G));
-        if (refreshes) refresh(stream, tile);
-        const MatrixIn filtered = filter(stream, tile, in(G));
-        const MatrixIn grafted = graft(stream, tile, in(G), filtered);
+        if (refreshes) refresh(stream, number, tile);
+        const MatrixIn filtered = filter(stream, values, tile, in(G));
+        const MatrixIn grafted = graft(stream, values, tile, in(G), filtered);
         const MatrixIn direction = has_roots                     ? precondition(stream, tile, filtered, grafted)
                                    : grafting_ == Grafting::none ? unscaled(stream, filtered)
                                                                  : unscaled(stream, grafted);
@@ -198,9 +223,9 @@ class Shampoo final : public MatrixOptimizer {
   /// The step from which roots exist.
   std::int64_t first_refresh(std::int64_t turn) const { return start_ > 0 ? start_ : period_ - turn % period_; }
 
-  bool is_refresh(std::int64_t turn) const {
+  bool is_refresh(std::int64_t number, std::int64_t turn) const {
     const std::int64_t first = first_refresh(turn);
-    return steps_ == first || (steps_ > first && (steps_ + turn) % period_ == 0);
+    return number == first || (number > first && (number + turn) % period_ == 0);
   }
 
   void set_identities(Stream& stream) {
@@ -221,32 +246,31 @@ class Shampoo final : public MatrixOptimizer {
     }
   }
 
-  void refresh(Stream& stream, const Tile& tile) {
-    const double correction = bias_correction_ && beta2_ < 1 ? 1 - std::pow(beta2_, static_cast<double>(steps_)) : 1;
+  void refresh(Stream& stream, std::int64_t number, const Tile& tile) {
+    const double correction = bias_correction_ && beta2_ < 1 ? 1 - std::pow(beta2_, static_cast<double>(number)) : 1;
     for (const Side& side : tile.sides)
       inverse_root_.compute(stream, in(side.factor), static_cast<float>(correction), side.root, failed_.flag());
   }
 
   /// The bias-corrected first moment, or the gradient itself where β₁ is 0.
-  MatrixIn filter(Stream& stream, const Tile& tile, MatrixIn G) {
+  MatrixIn filter(Stream& stream, DevicePointer<const StepValues> values, const Tile& tile, MatrixIn G) {
     if (beta1_ == 0) return G;
     const MatrixOut filtered{workspace_.slot<float>(kFiltered), G.rows, G.cols};
-    const double correction = bias_correction_ ? 1 - std::pow(beta1_, static_cast<double>(steps_)) : 1;
     launch(stream, G.size(),
-           Filter{static_cast<float>(beta1_), static_cast<float>(1 - beta1_), static_cast<float>(correction),
-                  G.data.raw(), tile.m.raw(), filtered.data.raw()});
+           Filter{static_cast<float>(beta1_), static_cast<float>(1 - beta1_), values.raw(), G.data.raw(), tile.m.raw(),
+                  filtered.data.raw()});
     return in(filtered);
   }
 
   /// The direction whose norm is lent: adam: M̂/(√V̂ + ε), V of the raw gradient and always bias-corrected; sgd: M̂.
-  MatrixIn graft(Stream& stream, const Tile& tile, MatrixIn G, MatrixIn filtered) {
+  MatrixIn graft(Stream& stream, DevicePointer<const StepValues> values, const Tile& tile, MatrixIn G,
+                 MatrixIn filtered) {
     if (grafting_ != Grafting::adam) return filtered;
     const MatrixOut grafted{workspace_.slot<float>(kGrafted), G.rows, G.cols};
-    const double correction = 1 - std::pow(grafting_beta2_, static_cast<double>(steps_));
     launch(stream, G.size(),
            GraftAdam{static_cast<float>(grafting_beta2_), static_cast<float>(1 - grafting_beta2_),
-                     static_cast<float>(correction), static_cast<float>(grafting_epsilon_), G.data.raw(),
-                     filtered.data.raw(), tile.v.raw(), grafted.data.raw()});
+                     static_cast<float>(grafting_epsilon_), values.raw(), G.data.raw(), filtered.data.raw(),
+                     tile.v.raw(), grafted.data.raw()});
     return in(grafted);
   }
 
@@ -295,13 +319,21 @@ class Shampoo final : public MatrixOptimizer {
   FailedRefreshes failed_;
   std::vector<Buffer> memory_;
   std::vector<std::vector<Tile>> matrices_;
-  std::int64_t steps_ = 0;
 };
+
+/// Of the filtered gradient, where that is asked for, and of the second moment that is grafted.
+Corrections corrections(const Options& options, std::int64_t number) {
+  const auto t = static_cast<double>(number);
+  const bool corrects = options.is("use_bias_correction", "on");
+  return {static_cast<float>(corrects ? 1 - std::pow(options.number("beta1"), t) : 1),
+          static_cast<float>(1 - std::pow(options.number("grafting_beta2"), t))};
+}
 
 const EngineOptimizerRegistration registration{EngineOptimizer{
     .name = "shampoo",
     .order = 1,
     .make = [](const Preparation& own) { return std::make_unique<Shampoo>(own); },
+    .corrections = corrections,
 }};
 
 }  // namespace

@@ -33,7 +33,9 @@ struct FirstMoment {
   float b1, one_minus_b1;
   const float* gradient;
   float* m;
-  CANZONA_KERNEL void operator()(std::int64_t i) { m[i] = b1 * m[i] + one_minus_b1 * gradient[i]; }
+
+  CANZONA_OPERANDS(gradient, m)
+  CANZONA_KERNEL void operator()(float g, float& own) const { own = b1 * own + one_minus_b1 * g; }
 };
 
 /// v ← β₂v + (1 − β₂)G'², G' the projected gradient.
@@ -41,7 +43,9 @@ struct SecondMoment {
   float b2, one_minus_b2;
   const float* projected;
   float* v;
-  CANZONA_KERNEL void operator()(std::int64_t i) { v[i] = b2 * v[i] + one_minus_b2 * (projected[i] * projected[i]); }
+
+  CANZONA_OPERANDS(projected, v)
+  CANZONA_KERNEL void operator()(float g, float& own) const { own = b2 * own + one_minus_b2 * (g * g); }
 };
 
 /// m' ← m'/(√v + eps), m' the projected first moment.
@@ -50,20 +54,25 @@ struct Ratio {
   const float* projected;
   const float* v;
   float* to;
-  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = projected[i] / (std::sqrt(v[i]) + eps); }
+
+  CANZONA_OPERANDS(projected, v, Out{to})
+  CANZONA_KERNEL void operator()(float m, float own_v, float& ratio) const { ratio = m / (std::sqrt(own_v) + eps); }
 };
 
 /// to ← U/(1e-30 + RMS of U)·scale; without a sum U·scale.
 struct Finish {
   const double* squares;
   double size;
-  float scale;
+  const StepValues* values;
   const float* direction;
   float* to;
-  CANZONA_KERNEL void operator()(std::int64_t i) {
-    float value = direction[i];
+  float scale = 0;
+
+  CANZONA_KERNEL void load() { scale = values->corrections.first; }
+  CANZONA_OPERANDS(direction, Out{to})
+  CANZONA_KERNEL void operator()(float value, float& own) const {
     if (squares != nullptr) value /= static_cast<float>(1e-30 + std::sqrt(*squares) / std::sqrt(size));
-    to[i] = value * scale;
+    own = value * scale;
   }
 };
 
@@ -164,7 +173,6 @@ class Soap final : public MatrixOptimizer {
         eps_(own.options.number("eps")),
         period_(own.options.integer("precondition_frequency")),
         normalize_(own.options.is("normalize_grads", "on")),
-        correct_bias_(own.options.is("correct_bias", "on")),
         skips_first_(own.options.is("first_step", "skip")),
         turns_(own.turns),
         failed_(device_) {
@@ -181,25 +189,33 @@ class Soap final : public MatrixOptimizer {
     }
   }
 
-  void step(Stream& stream, float factor, DevicePointer<const float> gradient, DevicePointer<float> update) override {
-    const bool first = ++steps_ == 1;
+  std::optional<std::int64_t> form(std::int64_t number) const override {
+    if (number == 1) return std::nullopt;
+    for (const std::int64_t turn : turns_) {
+      if (is_refresh(number, turn)) return std::nullopt;
+    }
+    return 0;
+  }
+
+  void step(Stream& stream, std::int64_t number, DevicePointer<const StepValues> values,
+            DevicePointer<const float> gradient, DevicePointer<float> update) override {
+    const bool first = number == 1;
     const bool moves = !first || !skips_first_;
-    const std::int64_t counted = steps_ - (skips_first_ ? 1 : 0);
     const MatrixOut G = projected(kG);
     bool refreshed = first;
     for (std::size_t index = 0; index < matrices_.size(); ++index) {
       const Moments& own = matrices_[index];
       const std::int64_t place = static_cast<std::int64_t>(index) * shape_.numel();
-      launch(stream, G.size(), Multiply{factor, (gradient + place).raw(), G.data.raw()});
+      launch(stream, G.size(), TakeGradient{values.raw(), (gradient + place).raw(), G.data.raw()});
       if (first) first_bases(stream, own, in(G));
       if (moves) {
-        adam(stream, own, in(G), counted, update + place);
+        adam(stream, values, own, in(G), update + place);
       } else {
         launch(stream, G.size(), SetZero{(update + place).raw()});
       }
       if (first) continue;
       accumulate(stream, own, in(G));
-      if ((counted + turns_[index]) % period_ != 0) continue;
+      if (!is_refresh(number, turns_[index])) continue;
       refreshed = true;
       for (const Side& side : own.sides) refresh(stream, own, side);
       failed_.end_matrix(stream);
@@ -210,6 +226,11 @@ class Soap final : public MatrixOptimizer {
   std::int64_t failed_refreshes() const override { return failed_.known(); }
 
  private:
+  /// Of a step after the first.
+  bool is_refresh(std::int64_t number, std::int64_t turn) const {
+    return (number - (skips_first_ ? 1 : 0) + turn) % period_ == 0;
+  }
+
   void reserve(std::int64_t longest) {
     constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
     for (const Slot slot : {kG, kProjected, kRatio, kSpare}) workspace_.reserve(slot, shape_.numel() * kFloat);
@@ -274,8 +295,8 @@ class Soap final : public MatrixOptimizer {
   }
 
   /// The Adam step in the bases that the gradient has not yet touched, and back.
-  void adam(Stream& stream, const Moments& own, MatrixIn G, std::int64_t counted, DevicePointer<float> update) {
-    const auto t = static_cast<double>(counted);
+  void adam(Stream& stream, DevicePointer<const StepValues> values, const Moments& own, MatrixIn G,
+            DevicePointer<float> update) {
     const std::int64_t numel = shape_.numel();
     const MatrixIn gradient = rotate(stream, own, G, false, projected(kProjected));
     launch(stream, numel,
@@ -288,10 +309,9 @@ class Soap final : public MatrixOptimizer {
     const MatrixIn direction = rotate(stream, own, in(ratio), true, projected(kProjected));
     const DevicePointer<double> squares = workspace_.slot<double>(kSums) + kSquares;
     if (normalize_) launch_sums(stream, 1, numel, squares, Square{direction.data.raw()});
-    const double scale = correct_bias_ ? std::sqrt(1 - std::pow(beta2_, t)) / (1 - std::pow(beta1_, t)) : 1;
     launch(stream, numel,
-           Finish{normalize_ ? squares.raw() : nullptr, static_cast<double>(numel), static_cast<float>(scale),
-                  direction.data.raw(), update.raw()});
+           Finish{normalize_ ? squares.raw() : nullptr, static_cast<double>(numel), values.raw(), direction.data.raw(),
+                  update.raw()});
   }
 
   /// Columns in the order of diag(QᵀAQ), descending, v permuted along; then one power step and QR: Q ← qr(A·Q). Where
@@ -326,19 +346,26 @@ class Soap final : public MatrixOptimizer {
   double eps_;
   std::int64_t period_;
   bool normalize_;
-  bool correct_bias_;
   bool skips_first_;
   std::vector<std::int64_t> turns_;
   FailedRefreshes failed_;
   std::vector<Buffer> memory_;
   std::vector<Moments> matrices_;
-  std::int64_t steps_ = 0;
 };
+
+/// √(1 − β₂ᵗ)/(1 − β₁ᵗ), which scales the update, t counting from the first step that moves; 1 where none is asked for.
+Corrections corrections(const Options& options, std::int64_t number) {
+  const auto t = static_cast<double>(number - (options.is("first_step", "skip") ? 1 : 0));
+  if (!options.is("correct_bias", "on") || t == 0) return {};
+  const double beta1 = options.number("beta1"), beta2 = options.number("beta2");
+  return {static_cast<float>(std::sqrt(1 - std::pow(beta2, t)) / (1 - std::pow(beta1, t)))};
+}
 
 const EngineOptimizerRegistration registration{EngineOptimizer{
     .name = "soap",
     .order = 2,
     .make = [](const Preparation& own) { return std::make_unique<Soap>(own); },
+    .corrections = corrections,
 }};
 
 }  // namespace

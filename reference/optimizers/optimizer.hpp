@@ -25,7 +25,11 @@ DecayForm decay_form(const Options& options);
 /// The largest β of a bias-corrected mean: at 1 nothing would ever enter it, and its correction would divide by 0.
 constexpr double kBelowOne = 1 - 0x1p-53;
 
-/// lr, weight_decay and weight_decay_form with these defaults, which every optimizer has, and after them its own.
+/// Of a step, counted from 1: it rises linearly to lr over the first warmup_steps.
+double learning_rate(double lr, std::int64_t warmup_steps, std::int64_t step);
+
+/// lr, warmup_steps, weight_decay and weight_decay_form with these defaults, which every optimizer has, and after them
+/// its own.
 std::vector<OptionDescription> learning_options(const std::string& lr, const std::string& weight_decay,
                                                 const std::string& form, const std::vector<OptionDescription>& own);
 
@@ -44,7 +48,10 @@ class Optimizer {
  public:
   /// Reads what learning_options describes.
   explicit Optimizer(const Options& options)
-      : form_(decay_form(options)), lr_(options.number("lr")), weight_decay_(options.number("weight_decay")) {}
+      : form_(decay_form(options)),
+        lr_(options.number("lr")),
+        warmup_steps_(options.integer("warmup_steps")),
+        weight_decay_(options.number("weight_decay")) {}
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
   virtual ~Optimizer() = default;
@@ -61,10 +68,11 @@ class Optimizer {
   /// What the U of the `step`-th step does to `count` weights W; weight decay as weight_decay_form says.
   void apply(std::int64_t step, const Scalar* update, Scalar* weights, std::int64_t count) const {
     if (!moves(step)) return;
-    const auto rate = static_cast<Scalar>(lr_);
+    const double lr = learning_rate(lr_, warmup_steps_, step);
+    const auto rate = static_cast<Scalar>(lr);
     const auto decay = static_cast<Scalar>(weight_decay_);
-    const auto product = static_cast<Scalar>(lr_ * weight_decay_);
-    const auto kept = static_cast<Scalar>(1 - lr_ * weight_decay_);
+    const auto product = static_cast<Scalar>(lr * weight_decay_);
+    const auto kept = static_cast<Scalar>(1 - lr * weight_decay_);
     for (std::int64_t i = 0; i < count; ++i) {
       switch (form_) {
         case DecayForm::before: weights[i] = kept * weights[i] - rate * update[i]; break;
@@ -80,6 +88,7 @@ class Optimizer {
  private:
   DecayForm form_;
   double lr_;
+  std::int64_t warmup_steps_;
   double weight_decay_;
 };
 

@@ -54,11 +54,20 @@ void memory_copy(benchmark::State& state, Buffers& own) {
   });
 }
 
+/// Of a first step, on the device.
+Buffer values_of(Buffers& own, const std::string& optimizer) {
+  Buffer values = own.device->allocate(sizeof(StepValues));
+  put(*own.stream, EngineOptimizers::instance().find(optimizer).values(options_of(optimizer), 1, 1),
+      values.as<StepValues>());
+  return values;
+}
+
 void momentum(benchmark::State& state, Buffers& own) {
+  const Buffer values = values_of(own, "muon");
   measure(state, own, 4 * kFloat, [&] {
     launch(*own.stream, kElements,
-           Momentum<float>{0.95f, 0.05f, 1, true, own.a.as<float>().raw(), own.b.as<float>().raw(),
-                           own.c.as<float>().raw()});
+           Momentum<float>{0.95f, 0.05f, values.as<StepValues>().raw(), true, own.a.as<float>().raw(),
+                           own.b.as<float>().raw(), own.c.as<float>().raw()});
   });
 }
 
@@ -85,13 +94,17 @@ void adamw_step(benchmark::State& state, Buffers& own) {
   const Options options = options_of("adamw");
   const auto adamw =
       EngineOptimizers::instance().find("adamw").prepare({options, *own.device, workspace, {1, kElements}, {0}});
-  measure(state, own, 6 * kFloat, [&] { adamw->step(*own.stream, 1, own.a.as<float>(), own.b.as<float>()); });
+  const Buffer values = values_of(own, "adamw");
+  measure(state, own, 6 * kFloat,
+          [&] { adamw->step(*own.stream, 1, values.as<const StepValues>(), own.a.as<float>(), own.b.as<float>()); });
 }
 
 void update_weights(benchmark::State& state, Buffers& own) {
   const Options options = options_of("muon");
+  const Buffer values = values_of(own, "muon");
   measure(state, own, 4 * kFloat, [&] {
-    apply_update(*own.stream, options, own.a.as<const float>(), own.b.as<float>(), own.c.as<float>(), kElements);
+    apply_update(*own.stream, options, values.as<const StepValues>(), own.a.as<const float>(), own.b.as<float>(),
+                 own.c.as<float>(), kElements);
   });
 }
 

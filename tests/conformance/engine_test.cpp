@@ -34,11 +34,12 @@ Workload workload_of(Mesh mesh, const std::string& strategy, const std::string& 
 
 /// Every rank's model weights after some iterations.
 std::vector<std::vector<float>> trained(const Workload& workload, const EngineSettings& settings,
-                                        const reference::Objective<float>& objective = recurring()) {
+                                        const reference::Objective<float>& objective = recurring(),
+                                        int iterations = kIterations) {
   std::vector<std::vector<float>> weights(static_cast<std::size_t>(workload.mesh.ranks()));
   run_on_threads(workload.mesh, 60, testing_support::backend(), [&](Rank& rank) {
     auto& engine = rank.make<Engine>(workload, rank, objective, settings);
-    for (int iteration = 0; iteration < kIterations; ++iteration) engine.iterate();
+    for (int iteration = 0; iteration < iterations; ++iteration) engine.iterate();
     engine.finish();
     weights[static_cast<std::size_t>(rank.index)] = engine.weights();
   });
@@ -92,6 +93,25 @@ TEST(Engine, OverlapOnAndOffAreBitwiseEqual) {
   for (const std::string& strategy : testing_support::strategy_names()) {
     const Workload workload = workload_of({3, 2}, strategy, "muon");
     EXPECT_EQ(trained(workload, {.overlap = true}), trained(workload, {.overlap = false})) << strategy;
+  }
+}
+
+// Where the backend has no graphs, as the host, asking for them changes nothing. The learning rate, the clipping factor
+// and the step's number change from step to step, as do the forms of steps that refresh.
+TEST(Engine, GraphsOnAndOffAreBitwiseEqual) {
+  for (const EngineOptimizer& optimizer : EngineOptimizers::instance().all()) {
+    for (const std::string& strategy : testing_support::strategy_names()) {
+      WorkloadRequest request = testing_support::request_of("qwen3-tiny", {2, 2}, strategy, optimizer.name);
+      request.bucket_size = 32768;
+      request.training.clip_norm = 1;
+      request.optimizer_options = {{"warmup_steps", "5"}};
+      if (reference::Optimizers::instance().find(optimizer.name).refresh_cost)
+        request.optimizer_options["precondition_frequency"] = "3";
+      const Workload workload = make_workload(request);
+      const auto with_graphs = trained(workload, {.graphs = true}, recurring(), 8);
+      EXPECT_EQ(with_graphs, trained(workload, {.graphs = false}, recurring(), 8)) << optimizer.name << ' ' << strategy;
+      if (testing_support::kIsSlow) break;
+    }
   }
 }
 

@@ -165,6 +165,8 @@ TEST_F(RunCommand, RefusesWhatIsNotAllowed) {
   expect_refused({"run", "--ranks", "2", "--backend-option", "uneven=padded"}, {"backend host", "uneven"});
   expect_refused({"run", "--ranks", "2", "--steps", "0"}, {"--steps", "'0'"});
   expect_refused({"run", "--ranks", "2", "--overlap", "maybe"}, {"--overlap", "'maybe'", "on, off"});
+  expect_refused({"run", "--ranks", "2", "--graphs", "maybe"}, {"--graphs", "'maybe'", "on, off"});
+  expect_refused({"run", "--ranks", "2", "--graphs", "on"}, {"--graphs of backend host", "'on'", "off"});
   expect_refused({"run", "--ranks", "2", "--deadline", "-1"}, {"--deadline", "'-1'"});
   expect_refused({"run", "--ranks", "2", "--batch", "3", "--micro-batches", "2"}, {"micro-batches", "divisor"});
   expect_refused({"run", "--ranks", "2", "--trace", (path / "t.json").string()}, {"--strategy", "one strategy"});

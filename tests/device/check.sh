@@ -62,6 +62,11 @@ counter_of() { # lowest and highest of a counter in a log's JSON file; of repeti
 }
 newton_schulz_of() { printf 'executed FLOP/s %s of sgemm' "$(counter_of executed/sgemm "$1")"; }
 elementwise_of() { printf '%s of the rate of a copy' "$(counter_of of_copy "$1")"; }
+step_of() { # the record that a log stands beside
+  local median
+  median=$(tr -d ' \n' <"${1%.log}.json" | grep -o '"optimizer_step":{"median":[^,]*') || return 1
+  printf '%s s, the median step' "${median##*:}"
+}
 collectives_of() { printf '%s bytes/s sent by a rank' "$(counter_of bytes/s "$1")"; }
 
 if [ ! "$built" ]; then
@@ -99,6 +104,7 @@ for optimizer in muon normuon shampoo soap adamw; do
   ranks "$optimizer on 2 ranks" 2 1 --optimizer "$optimizer"
   ranks "$optimizer on 4 ranks" 4 2 --optimizer "$optimizer"
   ranks "$optimizer on 8 ranks" 8 2 --optimizer "$optimizer"
+  ranks "$optimizer without graphs" 4 2 --optimizer "$optimizer" --graphs off
 done
 for way in per-owner padded pairwise; do
   ranks "$way on 3 ranks" 3 1 --backend-option "uneven=$way"
@@ -123,6 +129,10 @@ measure() { # NAME SHOW COMMAND...
   shift 2
   check "$name" 120 "$show" "$@" --benchmark_out_format=json --benchmark_out="$out/${name//[ \/]/_}.json"
 }
+for graphs in on off; do
+  check "step with graphs $graphs" 60 step_of "$built/canzona" run --backend cuda --ranks 1 --model qwen3-mini \
+    --strategy canzona --steps 20 --graphs "$graphs" --json "$out/step_with_graphs_$graphs.json"
+done
 measure 'newton-schulz' newton_schulz_of "$built/benchmark_newton_schulz" --backend cuda
 measure 'elementwise' elementwise_of "$built/benchmark_elementwise" --backend cuda
 for way in per-owner padded pairwise; do

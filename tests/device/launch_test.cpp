@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "optimized/device/narrow.hpp"
 #include "tests/device/device_under_test.hpp"
 #include "tests/support.hpp"
 
@@ -30,6 +31,23 @@ struct LargeValue {
   CANZONA_KERNEL double operator()(std::int64_t i) const { return 1e8 + static_cast<double>(i); }
 };
 
+/// A functor that states its operands: one read, one read and written, one written; loads what it adds.
+template <class T>
+struct Accumulate {
+  const float* more;
+  const T* from;
+  float* sum;
+  T* last;
+  float own_more = 0;
+
+  CANZONA_KERNEL void load() { own_more = *more; }
+  CANZONA_OPERANDS(from, sum, Out{last})
+  CANZONA_KERNEL void operator()(T value, float& own_sum, T& own_last) const {
+    own_sum += static_cast<float>(value) + own_more;
+    own_last = value;
+  }
+};
+
 TEST(DeviceLaunch, MeetsEveryElementOnceWithItsRow) {
   for (const int threads : device_under_test::thread_counts()) {
     OnDevice own(threads);
@@ -43,6 +61,42 @@ TEST(DeviceLaunch, MeetsEveryElementOnceWithItsRow) {
         ASSERT_EQ(indices[static_cast<std::size_t>(i)], i);
         ASSERT_EQ(marks[static_cast<std::size_t>(i)], 1000000 * (i / cols) + i);
       }
+    }
+  }
+}
+
+/// From element `offset` of its arrays on, which is where 16 bytes begin or is not; what stands around stays 7.
+template <class T>
+void expect_operands_met_once(std::int64_t offset, std::int64_t count) {
+  OnDevice own;
+  const std::int64_t size = offset + count + 9;
+  std::vector<T> values;
+  for (std::int64_t i = 0; i < size; ++i) values.push_back(static_cast<T>(static_cast<float>(i % 100)));
+  const std::vector<float> sevens(values.size(), 7);
+  const std::vector<T> narrow_sevens(values.size(), static_cast<T>(7.0f));
+  const float half = 0.5f;
+  const auto from = own.put(values.data(), size), last = own.put(narrow_sevens.data(), size);
+  const auto sum = own.put(sevens.data(), size), more = own.put(&half, 1);
+  launch(*own.stream, count,
+         Accumulate<T>{more.raw(), (from + offset).raw(), (sum + offset).raw(), (last + offset).raw()});
+  const auto sums = own.get(sum, size);
+  const auto lasts = own.get(last, size);
+  for (std::int64_t i = 0; i < size; ++i) {
+    const bool is_met = i >= offset && i < offset + count;
+    const auto value = static_cast<float>(i % 100);
+    ASSERT_EQ(sums[static_cast<std::size_t>(i)], is_met ? 7 + value + 0.5f : 7) << i << " of " << count;
+    ASSERT_EQ(static_cast<float>(lasts[static_cast<std::size_t>(i)]), is_met ? value : 7) << i << " of " << count;
+  }
+}
+
+TEST(DeviceLaunch, MeetsEveryElementOfOperandsOnceInPacksOrOneByOne) {
+  EXPECT_EQ(kPackWidth<Accumulate<float>>, 4);
+  EXPECT_EQ(kPackWidth<Accumulate<Bf16>>, 8);
+  for (const std::int64_t offset : {0, 1, 4, 8}) {
+    for (const std::int64_t count : {0, 1, 3, 4, 5, 7, 8, 9, 1000, 5003}) {
+      expect_operands_met_once<float>(offset, count);
+      expect_operands_met_once<Bf16>(offset, count);
+      expect_operands_met_once<Fp16>(offset, count);
     }
   }
 }

@@ -27,14 +27,16 @@ double worst_error(const EngineOptimizer& optimizer, std::int64_t rows, std::int
   const Shape shape{rows, cols};
   const auto own = optimizer.prepare({options, *on.device, workspace, shape, {0}, variant});
   const auto gradient = on.zeros<float>(shape.numel());
+  const auto values = on.zeros<StepValues>(1);
   const MatrixOut update{on.zeros<float>(shape.numel()), rows, cols};
   reference::State<float> state = expected->init(shape);
   const std::int64_t allocations = on.device->allocations();
   double worst = 0;
-  for (std::uint64_t step = 0; step < 4; ++step) {
-    const Matrix<float> g = random_matrix<float>(rows, cols, step);
+  for (std::int64_t step = 1; step <= 4; ++step) {
+    const Matrix<float> g = random_matrix<float>(rows, cols, static_cast<std::uint64_t>(step));
     on.device->copy(*on.stream, g.data(), gradient.raw(), sizeof(float) * static_cast<std::size_t>(g.size()));
-    own->step(*on.stream, factor, gradient, update.data);
+    put(*on.stream, optimizer.values(options, step, factor), values);
+    own->step(*on.stream, step, values, gradient, update.data);
     const Matrix<float> got = on.get(update);
     const Matrix<float> want = expected->step(Matrix<float>(factor * g), state);
     const double error = (got - want).norm() / want.norm();
@@ -95,7 +97,9 @@ TEST(EngineOptimizers, AZeroGradientGivesAZeroUpdate) {
     Workspace workspace(*on.device);
     const auto own = optimizer.prepare({options, *on.device, workspace, {4, 6}, {0}});
     const MatrixOut update = on.put(random_matrix<float>(4, 6));
-    own->step(*on.stream, 1, on.zeros<float>(24), update.data);
+    const auto values = on.zeros<StepValues>(1);
+    put(*on.stream, optimizer.values(options, 1, 1), values);
+    own->step(*on.stream, 1, values, on.zeros<float>(24), update.data);
     EXPECT_EQ(on.get(update), (Matrix<float>::Zero(4, 6))) << optimizer.name;
   }
 }
@@ -104,14 +108,19 @@ TEST(EngineOptimizers, ApplyDoesWhatTheReferenceDoes) {
   const OptimizerDescription& adamw = reference::Optimizers::instance().find("adamw");
   OnDevice on;
   for (const char* form : {"decoupled_before", "decoupled_with_step", "decoupled_after"}) {
-    const Options options(adamw.options, {{"weight_decay_form", form}, {"lr", "0.3"}}, "adamw");
+    const Options options(adamw.options, {{"weight_decay_form", form}, {"lr", "0.3"}, {"warmup_steps", "3"}}, "adamw");
+    const auto reference = adamw.make<float>(options, DType::fp32);
     Matrix<float> expected = random_matrix<float>(1, 37, 1);
     const Matrix<float> update = random_matrix<float>(1, 37, 2);
     const MatrixOut master = on.put(expected), weights = on.put(Matrix<float>::Zero(1, 37));
-    apply_update<float, float>(*on.stream, options, on.put(update).data, master.data, weights.data, 37);
-    adamw.make<float>(options, DType::fp32)->apply(1, update.data(), expected.data(), 37);
-    EXPECT_EQ(on.get(master), expected) << form;
-    EXPECT_EQ(on.get(weights), expected) << form;
+    const auto values = on.zeros<StepValues>(1);
+    for (std::int64_t step = 1; step <= 4; ++step) {
+      put(*on.stream, EngineOptimizers::instance().find("adamw").values(options, step, 1), values);
+      apply_update<float, float>(*on.stream, options, values, on.put(update).data, master.data, weights.data, 37);
+      reference->apply(step, update.data(), expected.data(), 37);
+      EXPECT_EQ(on.get(master), expected) << form;
+      EXPECT_EQ(on.get(weights), expected) << form;
+    }
   }
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "optimized/engine/captured_work.hpp"
 #include "optimized/optimizers/optimizer.hpp"
 #include "reference/optimizers/optimizer.hpp"
 #include "tests/device/device_under_test.hpp"
@@ -69,11 +70,11 @@ inline Matrices reference_updates(const Trial& trial, const Matrices& gradients,
 class EngineRun {
  public:
   EngineRun(const Trial& trial, std::vector<std::int64_t> turns)
-      : options_(reference::Optimizers::instance().find(trial.optimizer).options, trial.given, trial.optimizer),
+      : optimizer_(EngineOptimizers::instance().find(trial.optimizer)),
+        options_(reference::Optimizers::instance().find(trial.optimizer).options, trial.given, trial.optimizer),
         shape_{trial.shape.rows * static_cast<std::int64_t>(turns.size()), trial.shape.cols},
-        own_(EngineOptimizers::instance()
-                 .find(trial.optimizer)
-                 .prepare({options_, *device_, workspace_, trial.shape, std::move(turns), trial.variant})),
+        own_(optimizer_.prepare({options_, *device_, workspace_, trial.shape, std::move(turns), trial.variant})),
+        values_(device_->allocate(sizeof(StepValues))),
         gradient_(device_->allocate_elements<float>(shape_.numel())),
         update_(device_->allocate_elements<float>(shape_.numel())) {}
 
@@ -82,7 +83,11 @@ class EngineRun {
     Matrix<float> update(shape_.rows, shape_.cols);
     const std::size_t bytes = sizeof(float) * static_cast<std::size_t>(update.size());
     device_->copy(*stream_, gradient.data(), gradient_.as<float>().raw(), bytes);
-    own_->step(*stream_, factor, gradient_.as<float>(), update_.as<float>());
+    put(*stream_, optimizer_.values(options_, ++steps_, factor), values_.as<StepValues>());
+    const auto work = [&] {
+      own_->step(*stream_, steps_, values_.as<const StepValues>(), gradient_.as<float>(), update_.as<float>());
+    };
+    captures_ ? captured_.run(*stream_, own_->form(steps_), work) : work();
     device_->copy(*stream_, update_.as<float>().raw(), update.data(), bytes);
     stream_->synchronize();
     EXPECT_EQ(device_->allocations(), allocations) << "memory was taken inside a step";
@@ -94,14 +99,21 @@ class EngineRun {
     return updates;
   }
   std::int64_t failed_refreshes() const { return own_->failed_refreshes(); }
+  /// From now on, steps are launched as graphs once they have settled.
+  void capture() { captures_ = true; }
 
  private:
   std::unique_ptr<Device> device_ = device_under_test::make_device();
   std::unique_ptr<Stream> stream_ = device_->make_stream();
   Workspace workspace_{*device_};
+  const EngineOptimizer& optimizer_;
   Options options_;
   Shape shape_;
   std::unique_ptr<MatrixOptimizer> own_;
+  CapturedWork captured_;
+  bool captures_ = false;
+  std::int64_t steps_ = 0;
+  Buffer values_;
   Buffer gradient_;
   Buffer update_;
 };

@@ -64,7 +64,7 @@ cublasStatus_t gemm(cublasHandle_t handle, const Gemm& call, const void* alpha, 
       call.leading_c < std::max<std::int64_t>(1, call.m) || alpha == nullptr || beta == nullptr) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  Stream* stream = launchable_stream(call.caller, handle->stream);
+  Stream* stream = launchable_stream(call.caller, handle->stream, Captured::kept);
   if (stream == nullptr) return CUBLAS_STATUS_EXECUTION_FAILED;
   if (call.m == 0 || call.n == 0 || call.batch == 0) return CUBLAS_STATUS_SUCCESS;
   const auto factor = *static_cast<const Accumulator*>(alpha);
@@ -216,7 +216,7 @@ cublasStatus_t cublasSsyrk(cublasHandle_t handle, cublasFillMode_t triangle, cub
       leading_a < std::max(1, rows_a) || leading_c < std::max(1, n) || alpha == nullptr || beta == nullptr) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  emulated::Stream* stream = emulated::launchable_stream("cublasSsyrk", handle->stream);
+  emulated::Stream* stream = emulated::launchable_stream("cublasSsyrk", handle->stream, emulated::Captured::kept);
   if (stream == nullptr) return CUBLAS_STATUS_EXECUTION_FAILED;
   if (n == 0) return CUBLAS_STATUS_SUCCESS;
   const auto bytes = [](std::int64_t elements) { return static_cast<std::size_t>(elements) * sizeof(float); };

@@ -1,8 +1,11 @@
 // Knobs and reports of the emulated GPU, which defines the functions of CUDA's runtime, cuBLAS, cuSOLVER and NCCL.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,6 +25,9 @@ struct Settings {
 /// Nothing may be running. Streams, events and communicators end, all memory is given back, complaints and planted
 /// faults are forgotten.
 void reset(const Settings& settings);
+
+/// What <<<>>> is to nvcc; kernel.hpp declares it too. In the kernel, calls of CUDA are refused.
+cudaError_t launch_kernel(cudaStream_t stream, std::function<void()> kernel);
 
 /// Misuse that a GPU would answer with wrong results or a crash, in words.
 std::vector<std::string> complaints();

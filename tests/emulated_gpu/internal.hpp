@@ -16,6 +16,10 @@ void complain(std::string text);
 cudaError_t keep(cudaError_t result);
 int current_device();
 
+/// Whether the calling thread captures a stream, with a complaint: what would have to wait, or takes memory, is refused
+/// it meanwhile.
+bool is_forbidden_by_capture(const char* caller);
+
 /// True once for each planted fault.
 bool forgets_this_wait(int device);
 bool fails_this_factorization();

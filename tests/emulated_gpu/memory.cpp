@@ -59,6 +59,7 @@ bool is_end(const char* caller, const char* name, const void* address, std::size
 cudaError_t allocate(void** address, std::size_t bytes, int device, std::size_t limit) {
   if (address == nullptr) return keep(cudaErrorInvalidValue);
   *address = nullptr;
+  if (is_forbidden_by_capture("an allocation")) return keep(cudaErrorStreamCaptureUnsupported);
   if (bytes == 0) return cudaSuccess;
   *address = blocks().allocate(bytes, device, limit);
   return keep(*address != nullptr ? cudaSuccess : cudaErrorMemoryAllocation);
@@ -67,6 +68,7 @@ cudaError_t allocate(void** address, std::size_t bytes, int device, std::size_t 
 /// Pinned memory waits for the calling thread's device.
 cudaError_t free_block(const char* caller, void* address, bool pinned) {
   if (address == nullptr) return cudaSuccess;
+  if (is_forbidden_by_capture(caller)) return keep(cudaErrorStreamCaptureUnsupported);
   if (!blocks().is_block(address, pinned)) {
     complain(std::string(caller) + " is given what is no live block of its kind");
     return keep(cudaErrorInvalidValue);
@@ -114,7 +116,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 }
 
 cudaError_t cudaMemsetAsync(void* target, int value, std::size_t count, cudaStream_t stream) {
-  emulated::Stream* open = emulated::open_stream("cudaMemsetAsync", stream);
+  emulated::Stream* open = emulated::open_stream("cudaMemsetAsync", stream, emulated::Captured::kept);
   if (open == nullptr) return emulated::keep(cudaErrorInvalidResourceHandle);
   if (count == 0) return cudaSuccess;
   if (!emulated::are_usable("cudaMemsetAsync", open->device(), {{"the target", target, count}})) {
@@ -127,7 +129,7 @@ cudaError_t cudaMemsetAsync(void* target, int value, std::size_t count, cudaStre
 cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t count, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   constexpr const char* kName = "cudaMemcpyAsync";
-  emulated::Stream* open = emulated::open_stream(kName, stream);
+  emulated::Stream* open = emulated::open_stream(kName, stream, emulated::Captured::kept);
   if (open == nullptr) return emulated::keep(cudaErrorInvalidResourceHandle);
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return emulated::keep(cudaErrorInvalidMemcpyDirection);
   if (count == 0) return cudaSuccess;
@@ -143,7 +145,7 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t count,
 cudaError_t cudaMemcpy2DAsync(void* target, std::size_t target_pitch, const void* source, std::size_t source_pitch,
                               std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
   constexpr const char* kName = "cudaMemcpy2DAsync";
-  emulated::Stream* open = emulated::open_stream(kName, stream);
+  emulated::Stream* open = emulated::open_stream(kName, stream, emulated::Captured::kept);
   if (open == nullptr) return emulated::keep(cudaErrorInvalidResourceHandle);
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return emulated::keep(cudaErrorInvalidMemcpyDirection);
   if (width > target_pitch || width > source_pitch) return emulated::keep(cudaErrorInvalidPitchValue);

@@ -73,6 +73,17 @@ INSTANTIATE_TEST_SUITE_P(EveryWay, RunsOnCuda, ::testing::ValuesIn(cases()), [](
   return name;
 });
 
+TEST(EmulatedRun, EqualsOneDeviceWithGraphsAndWithoutWhateverTheRate) {
+  for (const char* graphs : {"on", "off"}) {
+    testing_support::backend();
+    const Outcome outcome = canzona({"run", "--backend", "cuda", "--graphs", graphs, "--ranks", "4", "--tp", "2",
+                                     "--steps", "4", "--optimizer-option", "warmup_steps=6", "--check", "--json", "-"});
+    ASSERT_EQ(outcome.code, 0) << graphs << outcome.err << outcome.out;
+    EXPECT_EQ(json::parse(outcome.out)["settings"]["graphs"], graphs == std::string("on"));
+    EXPECT_TRUE(emulated_gpu::complaints().empty()) << emulated_gpu::complaints().front();
+  }
+}
+
 TEST(EmulatedRun, InTwoBytesStaysWithinTheBound) {
   for (const char* precision : {"bf16", "fp16"}) {
     for (const char* way : {"per-owner", "padded", "pairwise"}) {

@@ -2,8 +2,10 @@
 #include <cuda_runtime_api.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "tests/emulated_gpu/internal.hpp"
@@ -72,7 +74,14 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
   emulated::Stream* open = emulated::launchable_stream("cudaLaunchHostFunc", stream);
   if (open == nullptr) return emulated::keep(cudaErrorInvalidResourceHandle);
   if (function == nullptr) return emulated::keep(cudaErrorInvalidValue);
-  open->push([function, argument] { emulated::run_host_function(function, argument); });
+  open->push([function, argument] { emulated::run_on_stream([=] { function(argument); }); });
+  return cudaSuccess;
+}
+
+cudaError_t canzona::emulated_gpu::launch_kernel(cudaStream_t stream, std::function<void()> kernel) {
+  Stream* open = launchable_stream("a kernel's launch", stream, Captured::kept);
+  if (open == nullptr) return keep(cudaErrorInvalidResourceHandle);
+  open->push([kernel = std::move(kernel)] { run_on_stream(kernel); });
   return cudaSuccess;
 }
 

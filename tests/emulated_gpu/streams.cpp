@@ -42,7 +42,7 @@ Streams& streams() {
   return *all;
 }
 
-thread_local bool inside_host_function = false;
+thread_local bool inside_stream = false;
 
 }  // namespace
 
@@ -72,7 +72,16 @@ Stream::~Stream() {
 
 void Stream::push(std::function<void()> body) {
   const std::lock_guard lock(callers_);
+  if (is_captured()) return kept_.push_back(std::move(body));
   push_locked(std::move(body));
+}
+
+bool Stream::begin_capture() { return !captured_.exchange(true, std::memory_order_relaxed); }
+
+std::vector<std::function<void()>> Stream::end_capture() {
+  const std::lock_guard lock(callers_);
+  captured_.store(false, std::memory_order_relaxed);
+  return std::exchange(kept_, {});
 }
 
 void Stream::push_locked(std::function<void()> body) {
@@ -147,22 +156,24 @@ void Stream::work(std::uint64_t seed, int largest_delay_us) {
   }
 }
 
-Stream* open_stream(const char* caller, cudaStream_t stream) {
+Stream* open_stream(const char* caller, cudaStream_t stream, Captured captured) {
   const char* fault = nullptr;
-  if (inside_host_function) {
+  if (inside_stream) {
     fault = " is called inside a host function";
   } else if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) {
     fault = " is given a default stream, which is not emulated";
   } else if (!stream->is_open()) {
     fault = " is given a destroyed stream";
+  } else if (stream->is_captured() && captured == Captured::refused) {
+    fault = " is given a stream that is captured";
   }
   if (fault == nullptr) return stream;
   complain(std::string(caller) + fault);
   return nullptr;
 }
 
-Stream* launchable_stream(const char* caller, cudaStream_t stream) {
-  Stream* open = open_stream(caller, stream);
+Stream* launchable_stream(const char* caller, cudaStream_t stream, Captured captured) {
+  Stream* open = open_stream(caller, stream, captured);
   if (open == nullptr || open->device() == current_device()) return open;
   complain(std::string(caller) + " is given a stream of device " + std::to_string(open->device()) +
            " where the thread's device is " + std::to_string(current_device()));
@@ -178,10 +189,10 @@ void synchronize_streams(int device) {
   for (const Stream* stream : of_device) stream->synchronize();
 }
 
-void run_host_function(cudaHostFn_t function, void* argument) {
-  inside_host_function = true;
-  function(argument);
-  inside_host_function = false;
+void run_on_stream(const std::function<void()>& body) {
+  inside_stream = true;
+  body();
+  inside_stream = false;
 }
 
 void reset_streams() {

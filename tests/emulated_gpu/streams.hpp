@@ -10,6 +10,7 @@
 #include <mutex>
 #include <random>
 #include <thread>
+#include <vector>
 
 namespace canzona::emulated_gpu {
 
@@ -39,7 +40,13 @@ class Stream {
   int device() const { return device_; }
   bool is_open() const { return open_.load(std::memory_order_relaxed); }
 
+  /// While the stream is captured, the body is kept instead.
   void push(std::function<void()> body);
+  /// False where it is captured already.
+  bool begin_capture();
+  /// What was pushed since.
+  std::vector<std::function<void()>> end_capture();
+  bool is_captured() const { return captured_.load(std::memory_order_relaxed); }
   const Record& record();
   void wait(const Record& record);
   void synchronize() const;
@@ -63,6 +70,8 @@ class Stream {
   const int device_;
   std::atomic<bool> open_ = true;
   std::mutex callers_;  // never held by the worker
+  std::atomic<bool> captured_ = false;
+  std::vector<std::function<void()>> kept_;
   Node* newest_;
   std::deque<Record> records_;
   std::atomic<std::uint32_t> pushed_ = 0;
@@ -71,17 +80,20 @@ class Stream {
   std::thread worker_;
 };
 
-/// nullptr, with a complaint, for what is no open stream: the default streams, a destroyed one, or any stream inside a
-/// host function.
-Stream* open_stream(const char* caller, cudaStream_t stream);
+/// Whether a call may be kept for a graph. The double keeps less than CUDA does: what a backend here has reason to.
+enum class Captured { refused, kept };
+
+/// nullptr, with a complaint, for what is no open stream: the default streams, a destroyed one, one that is captured by
+/// a call that cannot be, or any stream inside a kernel or host function.
+Stream* open_stream(const char* caller, cudaStream_t stream, Captured captured = Captured::refused);
 
 /// As `open_stream`, and the stream must be of the calling thread's device, as for a kernel.
-Stream* launchable_stream(const char* caller, cudaStream_t stream);
+Stream* launchable_stream(const char* caller, cudaStream_t stream, Captured captured = Captured::refused);
 
 void synchronize_streams(int device);
 
-/// Runs a host function, in which calls of CUDA are refused.
-void run_host_function(cudaHostFn_t function, void* argument);
+/// Runs a kernel or a host function, in which calls of CUDA are refused.
+void run_on_stream(const std::function<void()>& body);
 
 }  // namespace canzona::emulated_gpu
 

@@ -72,12 +72,7 @@ Element* device_array(std::size_t count) {
 }
 
 inline void launch(cudaStream_t stream, std::function<void()> kernel) {
-  auto* own = new std::function<void()>(std::move(kernel));
-  const auto run = [](void* argument) {
-    const std::unique_ptr<std::function<void()>> kept(static_cast<std::function<void()>*>(argument));
-    (*kept)();
-  };
-  EXPECT_EQ(cudaLaunchHostFunc(stream, run, own), cudaSuccess);
+  EXPECT_EQ(launch_kernel(stream, std::move(kernel)), cudaSuccess);
 }
 
 inline void launch_pause(cudaStream_t stream, int milliseconds) {

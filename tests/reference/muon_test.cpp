@@ -244,18 +244,21 @@ TEST(Muon, KeepsItsMomentumInBf16WhereAsked) {
 TEST(Muon, HasTheDefaultsOfTheDefinitions) {
   const OptimizerDescription& description = Optimizers::instance().find("muon");
   const std::map<std::string, std::string> expected{
-      {"lr", "0.001"},      {"weight_decay", "0.1"},    {"weight_decay_form", "decoupled_before"},
-      {"momentum", "0.95"}, {"momentum_form", "ema"},   {"momentum_dtype", "fp32"},
-      {"nesterov", "on"},   {"ns_steps", "5"},          {"eps", "1e-30"},
-      {"eps_form", "max"},  {"coefficients", "simple"}, {"scale", "match_rms_adamw"}};
+      {"warmup_steps", "0"},       {"lr", "0.001"},
+      {"weight_decay", "0.1"},     {"weight_decay_form", "decoupled_before"},
+      {"momentum", "0.95"},        {"momentum_form", "ema"},
+      {"momentum_dtype", "fp32"},  {"nesterov", "on"},
+      {"ns_steps", "5"},           {"eps", "1e-30"},
+      {"eps_form", "max"},         {"coefficients", "simple"},
+      {"scale", "match_rms_adamw"}};
   EXPECT_EQ(Options(description.options, {}, "muon").values(), expected);
 }
 
 TEST(AdamW, HasMoonlightsDefaultsAndRefusesBetasOfOne) {
   const OptimizerDescription& description = Optimizers::instance().find("adamw");
   const std::map<std::string, std::string> expected{
-      {"lr", "0.001"},  {"weight_decay", "0.1"}, {"weight_decay_form", "decoupled_before"},
-      {"beta1", "0.9"}, {"beta2", "0.95"},       {"eps", "1e-8"}};
+      {"warmup_steps", "0"}, {"lr", "0.001"},   {"weight_decay", "0.1"}, {"weight_decay_form", "decoupled_before"},
+      {"beta1", "0.9"},      {"beta2", "0.95"}, {"eps", "1e-8"}};
   EXPECT_EQ(Options(description.options, {}, "adamw").values(), expected);
   EXPECT_THROW(Options(description.options, {{"beta1", "1"}}, "adamw"), InputError);
   EXPECT_EQ(description.cost({1, 10}, Options(description.options, {}, "adamw")).state_bytes, 80);
@@ -277,6 +280,23 @@ TEST(AdamW, FirstStepMovesByTheLearningRateAgainstTheSign) {
   adamw->apply(1, update.data(), weights.data(), 3);
   EXPECT_NEAR(weights(0, 0), 0.95 - 0.5, 1e-8);  // decay 1 − 0.5·0.1 first
   EXPECT_NEAR(weights(0, 2), 0.95, 1e-15);
+}
+
+TEST(LearningRate, RisesLinearlyToItsValueAndStaysThere) {
+  const std::vector<std::pair<std::int64_t, double>> expected{{1, 0.2}, {2, 0.4}, {4, 0.8}, {5, 1.0}, {6, 1.0}};
+  for (const auto& [step, rate] : expected) EXPECT_DOUBLE_EQ(learning_rate(1.0, 5, step), rate) << step;
+  EXPECT_EQ(learning_rate(0.3, 0, 1), 0.3);
+}
+
+// W₂ = (1 − lr₂·wd)·W₁ − lr₂·U with lr₂ = 0.5·2/4.
+TEST(LearningRate, OfAStepScalesItsDecayToo) {
+  const OptimizerDescription& description = Optimizers::instance().find("adamw");
+  const Options options(description.options, {{"lr", "0.5"}, {"weight_decay", "0.1"}, {"warmup_steps", "4"}}, "adamw");
+  const auto adamw = description.make<double>(options, DType::fp64);
+  double weight = 1;
+  const double update = 1;
+  adamw->apply(2, &update, &weight, 1);
+  EXPECT_DOUBLE_EQ(weight, (1 - 0.25 * 0.1) - 0.25);
 }
 
 TEST(AdamW, IsElementwiseWhereverItIsCut) {
