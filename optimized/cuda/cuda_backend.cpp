@@ -32,7 +32,7 @@ int gpu_of(const Seat& seat) {
 
 Platform make(const Seat& seat, const Options& options) {
   Platform platform;
-  auto device = std::make_unique<CudaDevice>(gpu_of(seat), seat.watch, options.is("tf32", "on"));
+  auto device = std::make_unique<CudaDevice>(gpu_of(seat), seat.watch, cuda_settings(options));
   CudaDevice& own = *device;
   platform.device = std::move(device);
   auto world = std::make_unique<NcclCommunicator>(seat.world, own, parse_uneven_way(options.text("uneven")));
@@ -54,7 +54,10 @@ const BackendRegistration registration{Backend{
     .has_graphs = true,
     .options = {{"uneven", WordOption{uneven_ways()}, "per-owner", "",
                  "how reduce-scatters and all-gathers of uneven shares are made of NCCL's even ones"},
-                {"tf32", WordOption{{"on", "off"}}, "off", "", "fp32 products may round what they read to 10 bits"}},
+                {"tf32", WordOption{{"on", "off"}}, "off", "", "fp32 products may round what they read to 10 bits"},
+                {"symmetric", WordOption{symmetric_ways()}, "table", "",
+                 "who computes symmetric products in bf16 and fp16: cuBLAS, own tiles of one triangle, or whoever was "
+                 "measured to be faster"}},
     .require = [] { count_gpus(); },
     .make = make,
 }};

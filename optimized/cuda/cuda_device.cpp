@@ -27,8 +27,12 @@ int count_gpus() {
   throw InputError(fmt::format("backend cuda needs an NVIDIA GPU and its driver: {}", reason));
 }
 
-CudaDevice::CudaDevice(int index, Watch watch, bool allows_tf32)
-    : own_stream_(first_stream_of(index)), watchdog_(std::move(watch)), linear_algebra_(*this, allows_tf32) {}
+CudaSettings cuda_settings(const Options& options) {
+  return {options.is("tf32", "on"), parse_symmetric_way(options.text("symmetric"))};
+}
+
+CudaDevice::CudaDevice(int index, Watch watch, const CudaSettings& settings)
+    : own_stream_(first_stream_of(index)), watchdog_(std::move(watch)), linear_algebra_(*this, settings) {}
 
 CudaDevice::~CudaDevice() { cudaStreamDestroy(own_stream_); }
 

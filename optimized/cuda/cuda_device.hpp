@@ -6,17 +6,20 @@
 #include "optimized/cuda/cuda_linear_algebra.hpp"
 #include "optimized/cuda/cuda_stream.hpp"
 #include "optimized/device/device.hpp"
+#include "reference/core/options.hpp"
 
 namespace canzona::optimized {
 
 /// Throws InputError, in one line, where there is no driver or no GPU.
 int count_gpus();
 
+/// Of the options of backend cuda.
+CudaSettings cuda_settings(const Options& options);
+
 /// Used by one thread; that thread's GPU becomes this one.
 class CudaDevice final : public Device {
  public:
-  /// `allows_tf32`: see CublasHandle.
-  CudaDevice(int index, Watch watch, bool allows_tf32 = false);
+  CudaDevice(int index, Watch watch, const CudaSettings& settings = {});
   ~CudaDevice() override;
 
   std::string name() const override;

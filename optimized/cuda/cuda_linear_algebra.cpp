@@ -108,8 +108,13 @@ int orthogonal_work_size(cusolverDnHandle_t solver, int n) {
 }  // namespace
 
 // The base keeps a reference to what is made after it.
-CudaLinearAlgebra::CudaLinearAlgebra(Device& device, bool allows_tf32)
-    : CudaProducts(blas_), device_(device), blas_(device, allows_tf32) {
+CudaLinearAlgebra::CudaLinearAlgebra(Device& device, const CudaSettings& settings)
+    : CudaProducts(blas_, settings.symmetric),
+      device_(device),
+      blas_(device, settings.allows_tf32),
+      fp64_(blas_, settings.symmetric),
+      bf16_(blas_, settings.symmetric),
+      fp16_(blas_, settings.symmetric) {
   check(cusolverDnCreate(&solver_));
 }
 

@@ -10,7 +10,7 @@ namespace canzona::optimized {
 /// Calls are made for one stream at a time: the libraries' work memory is shared.
 class CudaLinearAlgebra final : public CudaProducts<float, LinearAlgebra> {
  public:
-  CudaLinearAlgebra(Device& device, bool allows_tf32);
+  CudaLinearAlgebra(Device& device, const CudaSettings& settings);
   ~CudaLinearAlgebra() override;
 
   std::int64_t factorization_bytes(std::int64_t n) const override;
@@ -26,9 +26,9 @@ class CudaLinearAlgebra final : public CudaProducts<float, LinearAlgebra> {
   Device& device_;
   CublasHandle blas_;
   cusolverDnHandle_t solver_ = nullptr;
-  CudaProducts<double> fp64_{blas_};
-  CudaProducts<Bf16> bf16_{blas_};
-  CudaProducts<Fp16> fp16_{blas_};
+  CudaProducts<double> fp64_;
+  CudaProducts<Bf16> bf16_;
+  CudaProducts<Fp16> fp16_;
 };
 
 }  // namespace canzona::optimized

@@ -4,6 +4,7 @@
 
 #include "optimized/cuda/check.hpp"
 #include "optimized/cuda/cuda_stream.hpp"
+#include "optimized/cuda/symmetric_tiles.hpp"
 #include "optimized/device/launch.hpp"
 
 namespace canzona::optimized {
@@ -62,6 +63,33 @@ cublasHandle_t CublasHandle::on(Stream& stream) {
   return own_;
 }
 
+template <class T, class Base>
+CudaProducts<T, Base>::CudaProducts(CublasHandle& blas, SymmetricWay symmetric) : blas_(blas), symmetric_(symmetric) {
+  int device = 0;
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&generation_, cudaDevAttrComputeCapabilityMajor, device));
+}
+
+template <class T, class Base>
+bool CudaProducts<T, Base>::by_tiles(Stream& stream, Scalar alpha, In L, In R, Transpose transposed, Scalar beta, In D,
+                                     Out C, std::int64_t count) {
+  if constexpr (sizeof(T) == 2) {
+    constexpr std::int64_t kMostMatrices = 65535;  // CUDA's grid, in y
+    const bool tall = transposed == Transpose::yes;
+    const std::int64_t tiles = count * gpu::SymmetricTiles<T, false>::tiles(C.rows);
+    if (count > kMostMatrices || !takes_tiles(symmetric_, generation_, C.rows, tiles)) return false;
+    gpu::symmetric_product<T>(*stream.gpu(), {C.rows, tall ? L.rows : L.cols, count, tall, alpha, beta, L.data.raw(),
+                                              R.data.raw(), D.data.raw(), C.data.raw()});
+    return true;
+  }
+  return false;
+}
+
+template <class T, class Base>
+void CudaProducts<T, Base>::mirror(Stream& stream, Out C, std::int64_t count) {
+  launch_rows(stream, count * C.rows, C.cols, MirrorUpper<T>{C.rows, C.data.raw()});
+}
+
 /// Row-major C = A·B is column-major Cᵀ = Bᵀ·Aᵀ.
 template <class T, class Base>
 void CudaProducts<T, Base>::products(Stream& stream, Scalar alpha, In A, Transpose a, In B, Transpose b, Scalar beta,
@@ -83,24 +111,28 @@ void CudaProducts<T, Base>::symmetric_products(Stream& stream, Scalar alpha, In 
       const int k = width(a == Transpose::yes ? A.rows : A.cols);
       check(cublasSsyrk(blas_.on(stream), CUBLAS_FILL_MODE_LOWER, a == Transpose::yes ? CUBLAS_OP_N : CUBLAS_OP_T,
                         width(C.rows), k, &alpha, A.data.raw(), width(A.cols), &beta, C.data.raw(), width(C.cols)));
-      return launch_rows(stream, C.rows, C.cols, MirrorUpper<T>{C.rows, C.data.raw()});
+      return mirror(stream, C, 1);
     }
   }
+  if (by_tiles(stream, alpha, A, A, a, beta, optimized::in(C), C, count)) return;
   products(stream, alpha, A, a, A, a == Transpose::yes ? Transpose::no : Transpose::yes, beta, C, count);
-  launch_rows(stream, count * C.rows, C.cols, MirrorUpper<T>{C.rows, C.data.raw()});
+  mirror(stream, C, count);
 }
 
+/// B is its own transpose.
 template <class T, class Base>
 void CudaProducts<T, Base>::commuting_products(Stream& stream, In A, In B, Scalar beta, Out C, std::int64_t count) {
+  if (by_tiles(stream, 1, A, B, Transpose::no, beta, optimized::in(C), C, count)) return;
   products(stream, 1, A, Transpose::no, B, Transpose::no, beta, C, count);
-  launch_rows(stream, count * C.rows, C.cols, MirrorUpper<T>{C.rows, C.data.raw()});
+  mirror(stream, C, count);
 }
 
 template <class T, class Base>
 void CudaProducts<T, Base>::quadratics(Stream& stream, Scalar b, Scalar c, In A, Out P, std::int64_t count) {
+  if (by_tiles(stream, c, A, A, Transpose::no, b, A, P, count)) return;
   launch(stream, count * A.size(), CopyMatrices<T>{A.data.raw(), P.data.raw()});
   products(stream, c, A, Transpose::no, A, Transpose::no, b, P, count);
-  launch_rows(stream, count * P.rows, P.cols, MirrorUpper<T>{P.rows, P.data.raw()});
+  mirror(stream, P, count);
 }
 
 template class CudaProducts<double>;

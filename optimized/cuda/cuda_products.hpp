@@ -3,15 +3,20 @@
 
 #include <cublas_v2.h>
 
+#include "optimized/cuda/symmetric_way.hpp"
 #include "optimized/device/device.hpp"
 #include "optimized/device/linear_algebra.hpp"
 
 namespace canzona::optimized {
 
+struct CudaSettings {
+  bool allows_tf32 = false;  ///< products of fp32 may round what they read to TF32's 10 bits
+  SymmetricWay symmetric = SymmetricWay::table;
+};
+
 /// cuBLAS with its work memory; calls are made for one stream at a time.
 class CublasHandle {
  public:
-  /// `allows_tf32`: products of fp32 may round what they read to TF32's 10 bits.
   CublasHandle(Device& device, bool allows_tf32);
   CublasHandle(const CublasHandle&) = delete;
   CublasHandle& operator=(const CublasHandle&) = delete;
@@ -25,6 +30,7 @@ class CublasHandle {
 };
 
 /// Symmetric results are computed whole, or their upper triangle, and mirrored, so that they are symmetric bit by bit.
+/// In two bytes a kernel of our own stands beside cuBLAS.
 template <class T, class Base = MatrixProducts<T>>
 class CudaProducts : public Base {
  public:
@@ -32,7 +38,7 @@ class CudaProducts : public Base {
   using Out = typename MatrixProducts<T>::Out;
   using Scalar = typename MatrixProducts<T>::Scalar;
 
-  explicit CudaProducts(CublasHandle& blas) : blas_(blas) {}
+  CudaProducts(CublasHandle& blas, SymmetricWay symmetric);
 
   void products(Stream& stream, Scalar alpha, In A, Transpose a, In B, Transpose b, Scalar beta, Out C,
                 std::int64_t count) override;
@@ -42,7 +48,15 @@ class CudaProducts : public Base {
   void quadratics(Stream& stream, Scalar b, Scalar c, In A, Out P, std::int64_t count) override;
 
  private:
+  /// C ← alpha·L·Rᵀ + beta·D by the kernel, or Lᵀ·R where `transposed`; false, with nothing done, where that is
+  /// cuBLAS's.
+  bool by_tiles(Stream& stream, Scalar alpha, In L, In R, Transpose transposed, Scalar beta, In D, Out C,
+                std::int64_t count);
+  void mirror(Stream& stream, Out C, std::int64_t count);
+
   CublasHandle& blas_;
+  SymmetricWay symmetric_;
+  int generation_ = 0;
 };
 
 extern template class CudaProducts<double>;

@@ -25,7 +25,7 @@ namespace canzona::optimized::measured {
 /// One device of the backend; only the host's has a number of threads.
 inline std::unique_ptr<Device> make_device(const ChosenBackend& backend, int threads = 1) {
 #if defined(CANZONA_HAS_CUDA)
-  if (backend.backend->name == "cuda") return std::make_unique<CudaDevice>(0, Watch{});
+  if (backend.backend->name == "cuda") return std::make_unique<CudaDevice>(0, Watch{}, cuda_settings(backend.options));
 #endif
   static_cast<void>(backend);
   return make_host_device(threads);

@@ -8,7 +8,7 @@
 # shellcheck disable=SC2317 # what shows a log is called by its name
 set -euo pipefail
 checkout=$(cd "$(dirname "$0")/../.." && pwd)
-programs=(canzona canzona_device_tests benchmark_newton_schulz benchmark_elementwise benchmark_collectives)
+programs=(canzona canzona_device_tests benchmark_newton_schulz benchmark_symmetric_products benchmark_elementwise benchmark_collectives)
 
 built='' out=$checkout/build/device-check dry_run=
 while [ $# -gt 0 ]; do
@@ -61,6 +61,7 @@ counter_of() { # lowest and highest of a counter in a log's JSON file; of repeti
     END { printf "%.3g to %.3g", low, high; exit n == 0 }' "${2%.log}.json"
 }
 newton_schulz_of() { printf 'executed FLOP/s %s of sgemm' "$(counter_of executed/sgemm "$1")"; }
+symmetric_of() { printf '%s times as fast as a plain product' "$(counter_of speedup_over_plain "$1")"; }
 elementwise_of() { printf '%s of the rate of a copy' "$(counter_of of_copy "$1")"; }
 step_of() { # the record that a log stands beside
   local median
@@ -112,7 +113,9 @@ for way in per-owner padded pairwise; do
 done
 
 for precision in bf16 fp16; do
-  ranks "muon in $precision on 4 ranks" 4 2 --precision "$precision"
+  for way in cublas tiles; do
+    ranks "muon in $precision by $way" 4 2 --precision "$precision" --backend-option "symmetric=$way"
+  done
 done
 
 if command -v compute-sanitizer >/dev/null || [ "$dry_run" ]; then
@@ -134,6 +137,9 @@ for graphs in on off; do
     --strategy canzona --steps 20 --graphs "$graphs" --json "$out/step_with_graphs_$graphs.json"
 done
 measure 'newton-schulz' newton_schulz_of "$built/benchmark_newton_schulz" --backend cuda
+for way in cublas tiles; do
+  measure "symmetric products by $way" symmetric_of "$built/benchmark_symmetric_products" --backend cuda --backend-option "symmetric=$way"
+done
 measure 'elementwise' elementwise_of "$built/benchmark_elementwise" --backend cuda
 for way in per-owner padded pairwise; do
   measure "collectives $way" collectives_of mpirun -np 2 "$built/benchmark_collectives" --backend cuda --backend-option "uneven=$way"

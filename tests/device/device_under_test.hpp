@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "optimized/device/device.hpp"
@@ -31,12 +32,18 @@ inline constexpr bool kStacksAreBitwise = false;
 inline constexpr bool kStacksAreBitwise = true;
 #endif
 
-inline std::unique_ptr<Device> make_device([[maybe_unused]] int threads = 1) {
+/// A CUDA device has two of computing symmetric products in two bytes.
+inline std::vector<std::string> symmetric_ways() {
+  return kIsHost ? std::vector<std::string>{""} : std::vector<std::string>{"cublas", "tiles"};
+}
+
+inline std::unique_ptr<Device> make_device([[maybe_unused]] int threads = 1,
+                                           [[maybe_unused]] const std::string& symmetric_way = "cublas") {
 #if defined(CANZONA_EMULATED_GPU)
   if (emulated_gpu::live_allocations() == 0) emulated_gpu::reset({});  // freed memory stays until then
 #endif
 #if defined(CANZONA_EMULATED_GPU) || defined(CANZONA_DEVICE_TESTS)
-  return std::make_unique<CudaDevice>(0, Watch{});
+  return std::make_unique<CudaDevice>(0, Watch{}, CudaSettings{.symmetric = parse_symmetric_way(symmetric_way)});
 #else
   return make_host_device(threads);
 #endif
@@ -47,7 +54,8 @@ inline std::vector<int> thread_counts() { return kIsHost ? std::vector<int>{1, 2
 
 /// A device with a stream and what tests put on it.
 struct OnDevice {
-  explicit OnDevice(int threads = 1) : device(make_device(threads)) {}
+  explicit OnDevice(int threads = 1, const std::string& symmetric_way = "cublas")
+      : device(make_device(threads, symmetric_way)) {}
 
   template <class T>
   DevicePointer<T> put(const T* values, std::int64_t count) {

@@ -63,14 +63,19 @@ double half_unit() {
 template <class T>
 class Products : public ::testing::Test {
  protected:
-  LinearAlgebra& algebra() { return own_.algebra; }
-  Stream& stream() { return *own_.stream; }
+  LinearAlgebra& algebra() { return own_->algebra; }
+  Stream& stream() { return *own_->stream; }
+  /// On a device anew, with this way of symmetric products.
+  void use(const std::string& symmetric_way) {
+    own_.reset();
+    own_ = std::make_unique<device_under_test::OnDevice>(2, symmetric_way);
+  }
   /// A stack on the device, as the first of its matrices.
   MatrixView<T> put(const Matrix<T>& stack, std::int64_t count) {
-    return {own_.put(stack.data(), stack.size()), stack.rows() / count, stack.cols()};
+    return {own_->put(stack.data(), stack.size()), stack.rows() / count, stack.cols()};
   }
   Matrix<T> get(const MatrixView<T>& first, std::int64_t count) {
-    return Eigen::Map<const Matrix<T>>(own_.get(first.data, count * first.size()).data(), first.rows * count,
+    return Eigen::Map<const Matrix<T>>(own_->get(first.data, count * first.size()).data(), first.rows * count,
                                        first.cols);
   }
 
@@ -93,7 +98,7 @@ class Products : public ::testing::Test {
   }
 
  private:
-  device_under_test::OnDevice own_{2};
+  std::unique_ptr<device_under_test::OnDevice> own_ = std::make_unique<device_under_test::OnDevice>(2);
 };
 
 using Types = ::testing::Types<double, float, Bf16, Fp16>;
@@ -136,10 +141,57 @@ TYPED_TEST(Products, AreSumsInTheWideTypeRoundedOnce) {
   }
 }
 
+/// By way, by size of a stack.
+std::vector<std::pair<std::string, std::int64_t>> ways_and_counts() {
+  std::vector<std::pair<std::string, std::int64_t>> all;
+  for (const std::string& way : device_under_test::symmetric_ways()) {
+    for (const std::int64_t count : {1, 3}) all.emplace_back(way, count);
+  }
+  return all;
+}
+
+// Around the 128 × 128 tiles of the kernel and its steps of 32; with sides that are multiples of 8, as its copies of 16
+// bytes want them, and others.
+TYPED_TEST(Products, OfAMatrixWithItselfTransposedAreRightAndExactlySymmetric) {
+  for (const auto& [way, count] : ways_and_counts()) {
+    this->use(way);
+    MatrixProducts<TypeParam>& algebra = this->algebra().template in<TypeParam>();
+    for (const auto& [n, k] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+             {1, 1}, {5, 40}, {33, 7}, {128, 32}, {136, 64}, {131, 33}, {264, 72}}) {
+      for (const Transpose transpose : {Transpose::no, Transpose::yes}) {
+        const bool tall = transpose == Transpose::yes;
+        const auto A = this->draw(count * (tall ? k : n), tall ? n : k, 1);
+        Matrix<TypeParam> C(count * n, n);
+        for (std::int64_t index = 0; index < count; ++index) {
+          const Matrix<double> S = random_matrix<double>(n, n, static_cast<std::uint64_t>(index));
+          C.middleRows(index * n, n) = this->narrowed(S + S.transpose());
+        }
+        for (const double beta : {0.0, -0.5}) {
+          const auto result = this->put(C, count);
+          algebra.symmetric_products(this->stream(), 2, in(this->put(A, count)), transpose,
+                                     static_cast<Wide<TypeParam>>(beta), result, count);
+          const auto got = this->get(result, count);
+          for (std::int64_t index = 0; index < count; ++index) {
+            const auto of = [&](const auto& stack) {
+              const std::int64_t rows = stack.rows() / count;
+              return this->widened(stack.middleRows(index * rows, rows));
+            };
+            const Matrix<double> own = tall ? Matrix<double>(of(A).transpose()) : of(A);
+            this->expect_near(got.middleRows(index * n, n), 2 * own * own.transpose() + beta * of(C),
+                              2 * own.cwiseAbs() * own.cwiseAbs().transpose() + std::abs(beta) * of(C).cwiseAbs(), k);
+            EXPECT_EQ(of(got), Matrix<double>(of(got).transpose())) << way << ' ' << n << " by " << k;
+          }
+        }
+      }
+    }
+  }
+}
+
 TYPED_TEST(Products, SymmetricFormsAreRightAndExactlySymmetric) {
-  MatrixProducts<TypeParam>& algebra = this->algebra().template in<TypeParam>();
-  for (const std::int64_t count : {1, 3}) {
-    for (const std::int64_t n : {1, 7, 33, 150}) {
+  for (const auto& [way, count] : ways_and_counts()) {
+    this->use(way);
+    MatrixProducts<TypeParam>& algebra = this->algebra().template in<TypeParam>();
+    for (const std::int64_t n : {1, 7, 33, 150, 264}) {
       Matrix<TypeParam> A(count * n, n);
       for (std::int64_t index = 0; index < count; ++index) {
         const Matrix<double> S = random_matrix<double>(n, n, static_cast<std::uint64_t>(index));
