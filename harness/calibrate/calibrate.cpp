@@ -118,6 +118,8 @@ struct Probe {
   std::int64_t repeats = 1;  ///< in one timing
 };
 
+}  // namespace
+
 /// The probes of a rank and the memory that they work on.
 class Probes {
  public:
@@ -344,6 +346,8 @@ class Probes {
   std::unique_ptr<optimized::Stream> stream_;  // last: it ends before what it uses goes
 };
 
+namespace {
+
 /// The slowest of the ranks decides how often each repeats, so that collectives agree.
 std::int64_t repeats_for(Rank& rank, double seconds) {
   double slowest = 0;
@@ -364,35 +368,43 @@ std::size_t count_figures(const CalibrationRequest& request, const Workload& wor
          (4 + products_of(request, workload).size() + factorizations_of(workload).size() + collectives);
 }
 
-Cluster calibrate_rank(Rank& rank, const CalibrationRequest& request, const Workload& workload,
-                       const std::function<void()>& advance) {
-  auto& probes = rank.make<Probes>(rank, request, workload);
-  for (Probe& probe : probes.all()) {
-    probes.seconds(probe);  // the first time memory is touched
-    probe.repeats = repeats_for(rank, probes.seconds(probe));
+Calibration::Calibration(Rank& rank, const CalibrationRequest& request, const Workload& workload)
+    : rank_(rank),
+      ranks_(workload.mesh.ranks()),
+      probes_(std::make_unique<Probes>(rank, request, workload)),
+      samples_(probes_->all().size()) {
+  for (Probe& probe : probes_->all()) {
+    probes_->seconds(probe);  // the first time memory is touched
+    probe.repeats = repeats_for(rank, probes_->seconds(probe));
   }
-  // Round by round, so that what disturbs the machine for a while disturbs every figure alike.
-  std::vector<std::vector<double>> samples(probes.all().size());
-  for (std::int64_t round = 0; round < request.rounds; ++round) {
-    for (std::size_t index = 0; index < samples.size(); ++index) {
-      rank.world.all_gather("");
-      samples[index].push_back(probes.seconds(probes.all()[index]));
-      if (rank.index == 0) advance();
-    }
+}
+
+Calibration::~Calibration() = default;
+
+void Calibration::finish() { probes_->finish(); }
+
+void Calibration::measure_round(const std::function<void()>& advance) {
+  for (std::size_t index = 0; index < samples_.size(); ++index) {
+    rank_.world.all_gather("");
+    samples_[index].push_back(probes_->seconds(probes_->all()[index]));
+    if (rank_.index == 0) advance();
   }
-  std::vector<std::vector<double>> of_all(samples.size());
-  for (const std::string& text : rank.world.all_gather(nlohmann::json(samples).dump())) {
+}
+
+Cluster Calibration::cluster() {
+  std::vector<std::vector<double>> of_all(samples_.size());
+  for (const std::string& text : rank_.world.all_gather(nlohmann::json(samples_).dump())) {
     const auto others = nlohmann::json::parse(text).get<std::vector<std::vector<double>>>();
-    for (std::size_t index = 0; index < samples.size(); ++index)
+    for (std::size_t index = 0; index < samples_.size(); ++index)
       of_all[index].insert(of_all[index].end(), others[index].begin(), others[index].end());
   }
   Cluster cluster;
-  cluster.gpus = cluster.gpus_per_node = workload.mesh.ranks();
+  cluster.gpus = cluster.gpus_per_node = ranks_;
   cluster.cores_per_rank = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / cluster.gpus_per_node);
   cluster.weights = DType::fp32;
   cluster.trains_as_engine = true;
-  for (std::size_t index = 0; index < samples.size(); ++index)
-    probes.all()[index].enter(cluster, spread_of(of_all[index]).median);
+  for (std::size_t index = 0; index < samples_.size(); ++index)
+    probes_->all()[index].enter(cluster, spread_of(of_all[index]).median);
   const auto by_size = [](const ProductRate& a, const ProductRate& b) { return a.size() < b.size(); };
   std::stable_sort(cluster.gpu.product_rates.begin(), cluster.gpu.product_rates.end(), by_size);
   std::stable_sort(cluster.gpu.symmetric_rates.begin(), cluster.gpu.symmetric_rates.end(), by_size);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,14 +17,33 @@ namespace canzona::harness {
 struct CalibrationRequest {
   Point point;  ///< whose products, factorizations and groups are measured; its strategy does not matter
   optimized::Tokens tokens;
-  std::int64_t rounds = 7;  ///< every figure is measured once a round; the median counts
+  std::int64_t rounds = 7;  ///< of which the median counts
 };
 
-/// Runs on this rank what all ranks run. The cluster has no names yet; collectives are those of groups of more than one
-/// rank. `advance` is called on rank 0 after each
-/// figure of a round.
-Cluster calibrate_rank(optimized::Rank& rank, const CalibrationRequest& request, const Workload& workload,
-                       const std::function<void()>& advance);
+class Probes;
+
+/// Measures every figure once a round, so that what disturbs the machine for a while disturbs all alike; what else is
+/// measured between rounds, it disturbs so too. All ranks construct one and call alike.
+class Calibration {
+ public:
+  Calibration(optimized::Rank& rank, const CalibrationRequest& request, const Workload& workload);
+  ~Calibration();
+
+  /// `advance` is called on rank 0 after each figure.
+  void measure_round(const std::function<void()>& advance = [] {});
+  /// Waits for what is under way.
+  void finish();
+  bool has_measured() const { return !samples_.front().empty(); }
+  /// From the medians over rounds, one at least, and ranks. It has no names yet; collectives are those of groups of
+  /// more than one rank.
+  Cluster cluster();
+
+ private:
+  optimized::Rank& rank_;
+  int ranks_;
+  std::unique_ptr<Probes> probes_;
+  std::vector<std::vector<double>> samples_;  // by figure
+};
 
 /// How often `advance` will be called.
 std::size_t count_figures(const CalibrationRequest& request, const Workload& workload);

@@ -49,7 +49,10 @@ int run(CalibrateArguments arguments) {
   };
   const auto body = [&](optimized::Rank& rank) {
     if (rank.index == 0) gpu_name = rank.device.name();
-    Cluster own = calibrate_rank(rank, *request, *workload, [&] { progress->advance(); });
+    auto& calibration = rank.make<Calibration>(rank, *request, *workload);
+    for (std::int64_t round = 0; round < request->rounds; ++round)
+      calibration.measure_round([&] { progress->advance(); });
+    Cluster own = calibration.cluster();
     if (rank.index == 0) cluster = std::move(own);
   };
   return launch(arguments.launch, prepare, body, [&] {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "harness/calibrate/calibrate.hpp"
 #include "harness/cli/arguments.hpp"
 #include "harness/cli/command.hpp"
 #include "harness/cli/launch.hpp"
@@ -86,16 +87,25 @@ RunRequest request_of(RunArguments arguments, int ranks) {
 struct Prepared {
   RunRequest request;
   std::vector<Workload> workloads;
-  std::optional<SimulationSettings> prediction;
-  std::unique_ptr<OutputFile> json, trace;  ///< on the rank that writes
+  std::optional<SimulationSettings> prediction;  ///< its cluster is not known yet where that is kSelf
+  std::unique_ptr<OutputFile> json, trace;       ///< on the rank that writes
 
   const Mesh& mesh() const { return workloads.front().mesh; }
 };
 
+/// The cluster that is measured in the same launch, between the turns of strategies.
+constexpr const char* kSelf = "self";
+
 /// The same iteration on a cluster's figures.
 SimulationSettings prediction_of(const RunRequest& request, const std::string& cluster) {
   SimulationSettings settings;
-  settings.cluster = find_cluster(cluster);
+  if (cluster == kSelf) {
+    settings.cluster.name = kSelf;
+    settings.cluster.gpus = settings.cluster.gpus_per_node = request.points.front().request.mesh.ranks();
+    settings.cluster.weights = DType::fp32;
+  } else {
+    settings.cluster = find_cluster(cluster);
+  }
   settings.training.sequence = request.engine.tokens.sequence;
   settings.training.tokens = request.engine.tokens.count * request.points.front().request.training.micro_batches;
   settings.overlap = request.engine.overlap;
@@ -151,15 +161,27 @@ int run(const RunArguments& arguments) {
   const auto prepare_rank = [&](int ranks, bool writes) {
     prepared = prepare(arguments, ranks, writes);
     if (writes) progress.emplace("run", count_turns(*prepared));
-    return Launch{prepared->mesh(), identity_of(prepared->request)};
+    ordered_json identity = identity_of(prepared->request);
+    identity["predicts itself"] = arguments.predict == kSelf;
+    return Launch{prepared->mesh(), std::move(identity)};
   };
   const auto body = [&](optimized::Rank& rank) {
     const std::string why = misfit(rank, prepared->request, prepared->workloads);
     if (rank.index == 0) refusal = why;
     if (!why.empty()) return;
-    auto own = run_rank(
-        rank, prepared->request, prepared->workloads, [&] { progress->advance(); }, interrupted);
+    RunHooks hooks{.advance = [&] { progress->advance(); }, .interrupted = interrupted};
+    Calibration* calibration = nullptr;
+    if (arguments.predict == kSelf) {
+      const CalibrationRequest figures{prepared->request.points.front(), prepared->request.engine.tokens};
+      calibration = &rank.make<Calibration>(rank, figures, prepared->workloads.front());
+      hooks.before_turn = [calibration] { calibration->measure_round(); };
+    }
+    auto own = run_rank(rank, prepared->request, prepared->workloads, hooks);
     if (rank.index == 0) runs = std::move(own);
+    if (calibration == nullptr || !calibration->has_measured()) return;  // interrupted before
+    Cluster measured = calibration->cluster();
+    measured.name = kSelf;
+    if (rank.index == 0) prepared->prediction->cluster = std::move(measured);
   };
   return launch(arguments.launch, prepare_rank, body, [&] {
     progress.reset();
@@ -205,10 +227,11 @@ void add_run(CLI::App& app, Runner& chosen) {
       ->add_option("--trace", arguments->trace,
                    "write the last iteration as a Chrome trace (chrome://tracing, ui.perfetto.dev)")
       ->type_name("FILE");
-  text(
-      "--predict", arguments->predict,
-      "a cluster file of 'canzona calibrate': what 'canzona simulate' predicts from it stands beside what was measured",
-      "NAME|PATH");
+  text("--predict", arguments->predict,
+       "a cluster file of 'canzona calibrate', or self, which measures its figures between the turns of this launch: "
+       "what "
+       "'canzona simulate' predicts from it stands beside what was measured",
+       "NAME|PATH|self");
   command->add_flag("--check", arguments->check,
                     "compare every rank's weights with the reference's dense step; exit code 1 beyond the bound");
   command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });

@@ -137,7 +137,7 @@ std::string misfit(Rank& rank, const RunRequest& request, const std::vector<Work
 }
 
 std::vector<StrategyRun> run_rank(Rank& rank, const RunRequest& request, const std::vector<Workload>& workloads,
-                                  const std::function<void()>& advance, const std::function<bool()>& interrupted) {
+                                  const RunHooks& hooks) {
   const reference::Objective<float> objective = objective_of(request);
   const Interleaving turns = interleaving_of(request, workloads.front().cost.refresh_period());
   optimized::EngineSettings settings = request.engine;
@@ -149,14 +149,15 @@ std::vector<StrategyRun> run_rank(Rank& rank, const RunRequest& request, const s
     measured.push_back(json::array());
   }
   for (std::int64_t turn = 0; turn < turns.warmup + turns.count; ++turn) {
-    const auto stops = rank.world.all_gather(interrupted() ? "stop" : "");
+    const auto stops = rank.world.all_gather(hooks.interrupted() ? "stop" : "");
     if (std::count(stops.begin(), stops.end(), "stop") > 0) break;
+    if (turn >= turns.warmup) hooks.before_turn();
     for (std::size_t index = 0; index < engines.size(); ++index) {
       rank.world.all_gather("");  // all begin together
       for (std::int64_t iteration = 0; iteration <= turns.measured; ++iteration) engines[index]->iterate();
       engines[index]->finish();
       if (turn >= turns.warmup) measured[index].push_back(turn_of(*engines[index], 1 + turns.measured));
-      if (rank.index == 0) advance();
+      if (rank.index == 0) hooks.advance();
     }
   }
   DenseChecks dense(objective, settings.precision, engines.front()->iterations(), settings.variant);

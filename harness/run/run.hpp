@@ -55,10 +55,15 @@ std::vector<Workload> workloads_of(const RunRequest& request);
 /// learn the same.
 std::string misfit(optimized::Rank& rank, const RunRequest& request, const std::vector<Workload>& workloads);
 
-/// Runs on this rank what all ranks run. Rank 0 gets the results, the others nothing. `advance` is called on rank 0
-/// after each turn of a strategy; when `interrupted` says so on any rank, all stop after a whole turn.
+/// What happens while strategies run.
+struct RunHooks {
+  std::function<void()> before_turn = [] {};  ///< on every rank, before all strategies take a turn that is measured
+  std::function<void()> advance = [] {};      ///< on rank 0, after each turn of a strategy
+  std::function<bool()> interrupted = [] { return false; };  ///< on any rank: all stop after a whole turn
+};
+
+/// Runs on this rank what all ranks run. Rank 0 gets the results, the others nothing.
 std::vector<StrategyRun> run_rank(optimized::Rank& rank, const RunRequest& request,
-                                  const std::vector<Workload>& workloads, const std::function<void()>& advance,
-                                  const std::function<bool()>& interrupted);
+                                  const std::vector<Workload>& workloads, const RunHooks& hooks);
 
 }  // namespace canzona::harness

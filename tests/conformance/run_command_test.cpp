@@ -202,6 +202,20 @@ TEST_F(RunCommand, WhatIsCalibratedPredictsARun) {
             record["results"][4]["predicted"]["seconds"]["iteration"]);
 }
 
+TEST_F(RunCommand, PredictsItselfFromWhatItMeasuresBetweenTurns) {
+  const Outcome outcome = canzona({"run", "--ranks", "2", "--tp", "2", "--steps", "2", "--warmup", "0", "--predict",
+                                   "self", "--check", "--json", "-"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err << outcome.out;
+  const json record = json::parse(outcome.out);
+  EXPECT_EQ(record["prediction"]["cluster"], "self");
+  for (const json& result : record["results"]) {
+    EXPECT_EQ(result["predicted"]["kind"], "simulated");
+    EXPECT_GT(result["predicted"]["seconds"]["optimizer_step"], 0);
+    EXPECT_GT(result["predicted"]["relative_error"]["iteration"], -1);
+  }
+  expect_refused({"run", "--ranks", "2", "--predict", "self", "--precision", "bf16"}, {"--precision", "bf16", "fp32"});
+}
+
 /// A workload on two ranks, what one device makes of it, and the shards that ranks would hold.
 struct Checked {
   explicit Checked(const std::string& optimizer, DType arithmetic = DType::fp32)
