@@ -10,6 +10,7 @@
 #include <thread>
 #include <tuple>
 
+#include "harness/calibrate/figures.hpp"
 #include "harness/record/provenance.hpp"
 #include "harness/run/timing.hpp"
 #include "optimized/device/passes.hpp"
@@ -27,87 +28,6 @@ using optimized::MatrixIn;
 using optimized::MatrixOut;
 using optimized::Rank;
 using optimized::Transpose;
-
-/// Products whose operands have just been written, as those of updates and of attention: A·B, A·Bᵀ, Aᵀ·B, A·Aᵀ; and
-/// with weights that nobody has touched for an iteration: X·Wᵀ forward and dY·W backward.
-enum class ProductKind { plain, right_transposed, left_transposed, symmetric, forward, input_gradient };
-/// So many of m × n by k.
-using ProductKey = std::tuple<ProductKind, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
-
-void add_products(std::set<ProductKey>& keys, const MatrixCost& cost) {
-  for (const MatrixProduct& own : cost.products)
-    keys.insert({own.is_symmetric ? ProductKind::symmetric : ProductKind::plain, own.m, own.n, own.k, 1});
-}
-
-ProductKey key_of(const WeightProduct& own) {
-  const Product& product = own.product;
-  const ProductKind kind = own.kind == WeightProduct::Kind::forward          ? ProductKind::forward
-                           : own.kind == WeightProduct::Kind::input_gradient ? ProductKind::input_gradient
-                                                                             : ProductKind::left_transposed;
-  return {kind, product.m, product.n, product.k, product.count};
-}
-
-ProductKey key_of(const Product& own) {
-  const ProductKind kind = own.transposes_a   ? ProductKind::left_transposed
-                           : own.transposes_b ? ProductKind::right_transposed
-                                              : ProductKind::plain;
-  return {kind, own.m, own.n, own.k, own.count};
-}
-
-/// What every rank does in forward and backward.
-std::vector<LayerOperation> operations_of(const CalibrationRequest& request, const Workload& workload) {
-  std::vector<LayerOperation> operations;
-  for (int layer = 0; layer <= workload.model.layers + 1; ++layer) {
-    const LayerWork work =
-        layer_work(workload.model, layer, workload.mesh.tp, request.tokens.count, request.tokens.sequence);
-    operations.insert(operations.end(), work.forward.begin(), work.forward.end());
-    operations.insert(operations.end(), work.backward.begin(), work.backward.end());
-  }
-  return operations;
-}
-
-/// Those of every update and refresh, and of forward and backward.
-std::set<ProductKey> products_of(const CalibrationRequest& request, const Workload& workload) {
-  std::set<ProductKey> keys;
-  for (const Parameter& parameter : workload.model.parameters) {
-    add_products(keys, workload.cost.of(parameter));
-    add_products(keys, workload.cost.refresh_of(parameter));
-  }
-  for (const LayerOperation& operation : operations_of(request, workload)) {
-    if (const auto* own = std::get_if<WeightProduct>(&operation)) keys.insert(key_of(*own));
-    if (const auto* pass = std::get_if<AttentionPass>(&operation)) {
-      for (const Product& product : pass->products()) keys.insert(key_of(product));
-    }
-  }
-  return keys;
-}
-
-using FactorizationKey = std::pair<Factorization::Kind, std::int64_t>;
-
-/// Those of every refresh.
-std::set<FactorizationKey> factorizations_of(const Workload& workload) {
-  std::set<FactorizationKey> keys;
-  for (const Parameter& parameter : workload.model.parameters) {
-    for (const Factorization& own : workload.cost.refresh_of(parameter).factorizations) keys.insert({own.kind, own.n});
-  }
-  return keys;
-}
-
-/// Bytes at which collectives are measured: from one agreement up to the largest bucket or the activations.
-std::vector<std::int64_t> collective_sizes(const CalibrationRequest& request, const Workload& workload) {
-  std::int64_t largest = 0;
-  for (const Bucket& bucket : workload.buffer.buckets) largest = std::max(largest, bucket.elements.size());
-  for (const LayerOperation& operation : operations_of(request, workload)) {
-    if (const auto* own = std::get_if<ReduceActivations>(&operation)) largest = std::max(largest, own->elements);
-  }
-  std::vector<std::int64_t> sizes{ExactSum::bytes()};
-  constexpr std::int64_t kStep = 4;
-  constexpr std::int64_t kFirst = 16384;
-  std::int64_t size = kFirst;
-  for (; size < largest * static_cast<std::int64_t>(sizeof(float)); size *= kStep) sizes.push_back(size);
-  sizes.push_back(size);
-  return sizes;
-}
 
 constexpr double kPassBytes = 16;  // an element of halve_and_add
 
@@ -128,10 +48,10 @@ class Probes {
     add_launch();
     add_pass();
     add_agreement();
-    add_softmax(operations_of(request, workload));
-    add_products(products_of(request, workload));
+    add_softmax(operations_of(workload, request.tokens));
+    add_products(products_of(workload, request.tokens));
     for (const auto& [kind, n] : factorizations_of(workload)) add_factorization(kind, n);
-    const std::vector<std::int64_t> sizes = collective_sizes(request, workload);
+    const std::vector<std::int64_t> sizes = collective_sizes(workload, request.tokens);
     add_collectives(rank.dp, workload.mesh.dp, sizes);
     if (workload.mesh.tp != workload.mesh.dp) add_collectives(rank.tp, workload.mesh.tp, sizes);
   }
@@ -363,9 +283,9 @@ std::int64_t repeats_for(Rank& rank, double seconds) {
 std::size_t count_figures(const CalibrationRequest& request, const Workload& workload) {
   std::size_t collectives = 0;
   for (const int ranks : std::set<int>{workload.mesh.dp, workload.mesh.tp})
-    collectives += ranks > 1 ? 4 * collective_sizes(request, workload).size() : 0;
+    collectives += ranks > 1 ? 4 * collective_sizes(workload, request.tokens).size() : 0;
   return static_cast<std::size_t>(request.rounds) *
-         (4 + products_of(request, workload).size() + factorizations_of(workload).size() + collectives);
+         (4 + products_of(workload, request.tokens).size() + factorizations_of(workload).size() + collectives);
 }
 
 Calibration::Calibration(Rank& rank, const CalibrationRequest& request, const Workload& workload)

@@ -24,6 +24,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
+/// The cluster that is measured in the same launch, between the turns of strategies.
+constexpr const char* kSelf = "self";
+
 struct RunArguments : CommonArguments {
   LaunchArguments launch;
   std::string steps = "10";
@@ -77,6 +80,7 @@ RunRequest request_of(RunArguments arguments, int ranks) {
   request.steps = positive("--steps", arguments.steps, kMost);
   request.warmup = parse_integer("--warmup", arguments.warmup, 0, kMost);
   request.check = arguments.check;
+  request.predicts_itself = arguments.predict == kSelf;
   request.backend = backend_of(arguments.launch);
   request.engine.graphs = wants_graphs(arguments, *request.backend.backend);
   request.seed = static_cast<std::uint64_t>(parse_integer("--seed", arguments.seed, 0, INT64_MAX));
@@ -93,13 +97,10 @@ struct Prepared {
   const Mesh& mesh() const { return workloads.front().mesh; }
 };
 
-/// The cluster that is measured in the same launch, between the turns of strategies.
-constexpr const char* kSelf = "self";
-
 /// The same iteration on a cluster's figures.
 SimulationSettings prediction_of(const RunRequest& request, const std::string& cluster) {
   SimulationSettings settings;
-  if (cluster == kSelf) {
+  if (request.predicts_itself) {
     settings.cluster.name = kSelf;
     settings.cluster.gpus = settings.cluster.gpus_per_node = request.points.front().request.mesh.ranks();
     settings.cluster.weights = DType::fp32;
@@ -161,9 +162,7 @@ int run(const RunArguments& arguments) {
   const auto prepare_rank = [&](int ranks, bool writes) {
     prepared = prepare(arguments, ranks, writes);
     if (writes) progress.emplace("run", count_turns(*prepared));
-    ordered_json identity = identity_of(prepared->request);
-    identity["predicts itself"] = arguments.predict == kSelf;
-    return Launch{prepared->mesh(), std::move(identity)};
+    return Launch{prepared->mesh(), identity_of(prepared->request)};
   };
   const auto body = [&](optimized::Rank& rank) {
     const std::string why = misfit(rank, prepared->request, prepared->workloads);
@@ -171,7 +170,7 @@ int run(const RunArguments& arguments) {
     if (!why.empty()) return;
     RunHooks hooks{.advance = [&] { progress->advance(); }, .interrupted = interrupted};
     Calibration* calibration = nullptr;
-    if (arguments.predict == kSelf) {
+    if (prepared->request.predicts_itself) {
       const CalibrationRequest figures{prepared->request.points.front(), prepared->request.engine.tokens};
       calibration = &rank.make<Calibration>(rank, figures, prepared->workloads.front());
       hooks.before_turn = [calibration] { calibration->measure_round(); };

@@ -47,6 +47,7 @@ ordered_json identity_of(const RunRequest& request) {
   identity["steps"] = request.steps;
   identity["warmup"] = request.warmup;
   identity["check"] = request.check;
+  identity["predicts itself"] = request.predicts_itself;
   identity["seed"] = request.seed;
   return identity;
 }

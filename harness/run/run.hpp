@@ -21,6 +21,7 @@ struct RunRequest {
   std::int64_t steps = 10;  ///< measured, of every strategy
   std::int64_t warmup = 1;  ///< turns before the first that is measured
   bool check = false;
+  bool predicts_itself = false;  ///< figures for a prediction are measured between its turns
   std::uint64_t seed = 1;
 };
 

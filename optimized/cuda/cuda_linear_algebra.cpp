@@ -6,6 +6,7 @@
 
 #include "optimized/cuda/check.hpp"
 #include "optimized/cuda/cuda_stream.hpp"
+#include "optimized/device/functors.hpp"
 #include "optimized/device/launch.hpp"
 #include "reference/core/error.hpp"
 
@@ -21,11 +22,6 @@ struct Turn {
   CANZONA_KERNEL void operator()(std::int64_t row, std::int64_t i) { to[(i - row * n) * n + row] = from[i]; }
 };
 
-struct IsNotFinite {
-  const float* values;
-  CANZONA_KERNEL double operator()(std::int64_t i) const { return std::isfinite(values[i]) ? 0 : 1; }
-};
-
 /// twice ← A; a matrix that is not finite becomes zero in both, lest a solver never ends.
 struct TakeFinite {
   const double* spoilt;
@@ -35,12 +31,6 @@ struct TakeFinite {
     if (*spoilt != 0) A[i] = 0;
     twice[i] = static_cast<double>(A[i]);
   }
-};
-
-struct Narrow {
-  const double* from;
-  float* to;
-  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = static_cast<float>(from[i]); }
 };
 
 /// Work memory of a factorization; sizes are cuSOLVER's.
@@ -108,14 +98,21 @@ int orthogonal_work_size(cusolverDnHandle_t solver, int n) {
 }  // namespace
 
 // The base keeps a reference to what is made after it.
-CudaLinearAlgebra::CudaLinearAlgebra(Device& device, const CudaSettings& settings)
-    : CudaProducts(blas_, settings.symmetric),
+CudaLinearAlgebra::CudaLinearAlgebra(Device& device, bool allows_tf32, const SymmetricChoice& symmetric)
+    : CudaProducts(blas_, symmetric),
       device_(device),
-      blas_(device, settings.allows_tf32),
-      fp64_(blas_, settings.symmetric),
-      bf16_(blas_, settings.symmetric),
-      fp16_(blas_, settings.symmetric) {
+      blas_(device, allows_tf32),
+      fp64_(blas_, symmetric),
+      bf16_(blas_, symmetric),
+      fp16_(blas_, symmetric) {
   check(cusolverDnCreate(&solver_));
+}
+
+SymmetricChoice CudaLinearAlgebra::choice_of(SymmetricWay way) {
+  int device = 0, generation = 0;
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device));
+  return {way, generation};
 }
 
 CudaLinearAlgebra::~CudaLinearAlgebra() { cusolverDnDestroy(solver_); }
@@ -142,11 +139,11 @@ void CudaLinearAlgebra::eigh(Stream& stream, MatrixOut A, DevicePointer<float> v
   const int side = width(n);
   const Work work(memory.raw(), n);
   const DevicePointer<double> sums(work.sums);
-  launch_sums(stream, 1, n * n, sums, IsNotFinite{A.data.raw()});
+  launch_sums(stream, 1, n * n, sums, NotFinite{A.data.raw()});
   launch(stream, n * n, TakeFinite{work.sums, A.data.raw(), work.twice});
   const auto judge = [&](Stream& own) {
-    launch_sums(own, 1, n * n, sums + 1, IsNotFinite{A.data.raw()});
-    launch_sums(own, 1, n, sums + 2, IsNotFinite{values.raw()});
+    launch_sums(own, 1, n * n, sums + 1, NotFinite{A.data.raw()});
+    launch_sums(own, 1, n, sums + 2, NotFinite{values.raw()});
     launch(own, 1, Judge{work.sums, work.info, found.raw(), work.again});
   };
   check(cusolverDnSsyevd(solver_, CUSOLVER_EIG_MODE_VECTOR, CUBLAS_FILL_MODE_LOWER, side, A.data.raw(), side,
@@ -157,8 +154,8 @@ void CudaLinearAlgebra::eigh(Stream& stream, MatrixOut A, DevicePointer<float> v
     check(cusolverDnDsyevd(solver_, CUSOLVER_EIG_MODE_VECTOR, CUBLAS_FILL_MODE_LOWER, side, work.twice, side,
                            work.values, reinterpret_cast<double*>(work.solver), work_size(solver_, true, side),
                            work.info));
-    launch(own, n * n, Narrow{work.twice, A.data.raw()});
-    launch(own, n, Narrow{work.values, values.raw()});
+    launch(own, n * n, Convert<double, float>{work.twice, A.data.raw()});
+    launch(own, n, Convert<double, float>{work.values, values.raw()});
     judge(own);
   });
   launch_rows(stream, n, n, Turn{n, A.data.raw(), work.turned});

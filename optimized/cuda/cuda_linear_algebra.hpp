@@ -10,7 +10,8 @@ namespace canzona::optimized {
 /// Calls are made for one stream at a time: the libraries' work memory is shared.
 class CudaLinearAlgebra final : public CudaProducts<float, LinearAlgebra> {
  public:
-  CudaLinearAlgebra(Device& device, const CudaSettings& settings);
+  CudaLinearAlgebra(Device& device, const CudaSettings& settings)
+      : CudaLinearAlgebra(device, settings.allows_tf32, choice_of(settings.symmetric)) {}
   ~CudaLinearAlgebra() override;
 
   std::int64_t factorization_bytes(std::int64_t n) const override;
@@ -19,6 +20,9 @@ class CudaLinearAlgebra final : public CudaProducts<float, LinearAlgebra> {
   void qr(Stream& stream, MatrixOut A, DevicePointer<std::byte> work) override;
 
  private:
+  CudaLinearAlgebra(Device& device, bool allows_tf32, const SymmetricChoice& symmetric);
+  static SymmetricChoice choice_of(SymmetricWay way);  ///< on the calling thread's GPU
+
   MatrixProducts<double>& fp64() override { return fp64_; }
   MatrixProducts<Bf16>& bf16() override { return bf16_; }
   MatrixProducts<Fp16>& fp16() override { return fp16_; }

@@ -5,6 +5,7 @@
 #include "optimized/cuda/check.hpp"
 #include "optimized/cuda/cuda_stream.hpp"
 #include "optimized/cuda/symmetric_tiles.hpp"
+#include "optimized/device/functors.hpp"
 #include "optimized/device/launch.hpp"
 
 namespace canzona::optimized {
@@ -41,13 +42,6 @@ struct MirrorUpper {
   }
 };
 
-template <class T>
-struct CopyMatrices {
-  const T* from;
-  T* to;
-  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = from[i]; }
-};
-
 }  // namespace
 
 CublasHandle::CublasHandle(Device& device, bool allows_tf32) : workspace_(device.allocate(kWorkspace)) {
@@ -64,20 +58,13 @@ cublasHandle_t CublasHandle::on(Stream& stream) {
 }
 
 template <class T, class Base>
-CudaProducts<T, Base>::CudaProducts(CublasHandle& blas, SymmetricWay symmetric) : blas_(blas), symmetric_(symmetric) {
-  int device = 0;
-  check(cudaGetDevice(&device));
-  check(cudaDeviceGetAttribute(&generation_, cudaDevAttrComputeCapabilityMajor, device));
-}
-
-template <class T, class Base>
 bool CudaProducts<T, Base>::by_tiles(Stream& stream, Scalar alpha, In L, In R, Transpose transposed, Scalar beta, In D,
                                      Out C, std::int64_t count) {
   if constexpr (sizeof(T) == 2) {
     constexpr std::int64_t kMostMatrices = 65535;  // CUDA's grid, in y
     const bool tall = transposed == Transpose::yes;
     const std::int64_t tiles = count * gpu::SymmetricTiles<T, false>::tiles(C.rows);
-    if (count > kMostMatrices || !takes_tiles(symmetric_, generation_, C.rows, tiles)) return false;
+    if (count > kMostMatrices || !symmetric_.takes_tiles(C.rows, tiles)) return false;
     gpu::symmetric_product<T>(*stream.gpu(), {C.rows, tall ? L.rows : L.cols, count, tall, alpha, beta, L.data.raw(),
                                               R.data.raw(), D.data.raw(), C.data.raw()});
     return true;
@@ -130,7 +117,7 @@ void CudaProducts<T, Base>::commuting_products(Stream& stream, In A, In B, Scala
 template <class T, class Base>
 void CudaProducts<T, Base>::quadratics(Stream& stream, Scalar b, Scalar c, In A, Out P, std::int64_t count) {
   if (by_tiles(stream, c, A, A, Transpose::no, b, A, P, count)) return;
-  launch(stream, count * A.size(), CopyMatrices<T>{A.data.raw(), P.data.raw()});
+  launch(stream, count * A.size(), Convert<T, T>{A.data.raw(), P.data.raw()});
   products(stream, c, A, Transpose::no, A, Transpose::no, b, P, count);
   mirror(stream, P, count);
 }

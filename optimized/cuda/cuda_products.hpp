@@ -38,7 +38,7 @@ class CudaProducts : public Base {
   using Out = typename MatrixProducts<T>::Out;
   using Scalar = typename MatrixProducts<T>::Scalar;
 
-  CudaProducts(CublasHandle& blas, SymmetricWay symmetric);
+  CudaProducts(CublasHandle& blas, const SymmetricChoice& symmetric) : blas_(blas), symmetric_(symmetric) {}
 
   void products(Stream& stream, Scalar alpha, In A, Transpose a, In B, Transpose b, Scalar beta, Out C,
                 std::int64_t count) override;
@@ -55,8 +55,7 @@ class CudaProducts : public Base {
   void mirror(Stream& stream, Out C, std::int64_t count);
 
   CublasHandle& blas_;
-  SymmetricWay symmetric_;
-  int generation_ = 0;
+  SymmetricChoice symmetric_;
 };
 
 extern template class CudaProducts<double>;

@@ -18,7 +18,7 @@ SymmetricWay parse_symmetric_way(const std::string& name) {
   return static_cast<SymmetricWay>(found - names.begin());
 }
 
-bool takes_tiles(SymmetricWay way, int generation, std::int64_t n, std::int64_t tiles) {
+bool SymmetricChoice::takes_tiles(std::int64_t n, std::int64_t tiles) const {
   if (way != SymmetricWay::table) return way == SymmetricWay::tiles;
   return std::any_of(kFasterFrom.begin(), kFasterFrom.end(), [&](const FasterFrom& row) {
     return row.generation == generation && n >= row.n && tiles >= row.tiles;

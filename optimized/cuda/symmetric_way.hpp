@@ -25,7 +25,13 @@ struct FasterFrom {
 /// computes everything.
 constexpr std::array<FasterFrom, 0> kFasterFrom{};
 
-/// Of n × n results, `tiles` of the kernel's in all.
-bool takes_tiles(SymmetricWay way, int generation, std::int64_t n, std::int64_t tiles);
+/// Who computes what on one GPU.
+struct SymmetricChoice {
+  SymmetricWay way;
+  int generation;
+
+  /// Of n × n results, `tiles` of the kernel's in all.
+  bool takes_tiles(std::int64_t n, std::int64_t tiles) const;
+};
 
 }  // namespace canzona::optimized

@@ -4,7 +4,7 @@
 #include <exception>
 #include <limits>
 
-#include "optimized/optimizers/elementwise.hpp"
+#include "optimized/device/functors.hpp"
 #include "reference/core/error.hpp"
 #include "reference/core/overloaded.hpp"
 #include "reference/model/shard.hpp"
@@ -247,7 +247,8 @@ void Engine::add_own_squares(Stream& stream) {
 /// All updates and applications are on the compute stream: those of the step before have read theirs by then.
 void Engine::put_step_values() {
   Stream& stream = on(canzona::Stream::compute);
-  put(stream, of_elements_->values(element_options_, steps_, agreement_.factor), element_values_.as<StepValues>());
+  put(stream, of_elements_->values(workload_.element_options, steps_, agreement_.factor),
+      element_values_.as<StepValues>());
   if (of_matrices_ == nullptr) return;
   put(stream, of_matrices_->values(workload_.optimizer_options, steps_, agreement_.factor),
       matrix_values_.as<StepValues>());
@@ -315,7 +316,7 @@ void Engine::update_elements(int bucket) {
       own.optimizer->step(stream, steps_, values, gradient_.as<float>() + own.range.begin, update);
       if (!moves) continue;
       with_weight_type(type(), [&]<class T>(T) {
-        apply_update<float, T>(stream, element_options_, values, update, master(own.range.begin),
+        apply_update<float, T>(stream, workload_.element_options, values, update, master(own.range.begin),
                                place<T>(weights_, own.range.begin), own.range.size());
       });
     }

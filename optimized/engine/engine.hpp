@@ -173,7 +173,6 @@ class Engine {
   std::vector<CapturedWork> element_work_;            // by bucket
   const EngineOptimizer* of_matrices_ = nullptr;      // null where the optimizer asked for is elementwise
   const EngineOptimizer* of_elements_ = nullptr;
-  Options element_options_;
   Buffer matrix_values_, element_values_;  // StepValues of the step under way
 
   struct StepEvents {

@@ -193,11 +193,8 @@ void Engine::prepare_micro_group(int index) {
 
 void Engine::prepare_optimizers() {
   const Device::Taking taking(device_, Purpose::optimizer_state);
-  const bool whole = workload_.optimizer->needs_whole_matrix;
-  const std::string elementwise = whole ? "adamw" : workload_.optimizer->name;
-  const auto& description = reference::Optimizers::instance().find(elementwise);
-  element_options_ = whole ? Options(description.options, {}, elementwise) : workload_.optimizer_options;
-  of_elements_ = &EngineOptimizers::instance().find(elementwise);
+  const Options& options = workload_.element_options;
+  of_elements_ = &EngineOptimizers::instance().find(workload_.element_optimizer->name);
   for (std::size_t index = 0; index < workload_.buffer.buckets.size(); ++index) {
     auto& list = elements_.emplace_back();
     const Bucket& bucket = workload_.buffer.buckets[index];
@@ -207,13 +204,13 @@ void Engine::prepare_optimizers() {
       for (const Range& range : owned_ranges(workload_.plan, workload_.buffer, static_cast<int>(index), at_.dp)) {
         const Range mine = intersection(range, own.elements);
         if (!mine.empty())
-          list.push_back({mine, of_elements_->prepare({element_options_, device_, workspace_, {1, mine.size()}, {0}})});
+          list.push_back({mine, of_elements_->prepare({options, device_, workspace_, {1, mine.size()}, {0}})});
       }
     }
   }
   element_work_.resize(elements_.size());
   for (Buffer* values : {&element_values_, &matrix_values_}) *values = device_.allocate(sizeof(StepValues));
-  if (whole) prepare_stacks();
+  if (workload_.optimizer->needs_whole_matrix) prepare_stacks();
 }
 
 void Engine::prepare_stacks() {

@@ -5,32 +5,11 @@
 #include <cmath>
 #include <cstdint>
 
+#include "optimized/device/functors.hpp"
 #include "optimized/device/kernel.hpp"
-#include "optimized/device/narrow.hpp"
-#include "optimized/device/operands.hpp"
 #include "optimized/optimizers/step_values.hpp"
 
 namespace canzona::optimized {
-
-template <class T>
-struct Fill {
-  T value;
-  T* values;
-  CANZONA_KERNEL void operator()(std::int64_t i) { values[i] = value; }
-};
-
-/// to ← from, rounded where the other type is narrower.
-template <class From, class To>
-struct Convert {
-  const From* from;
-  To* to;
-
-  CANZONA_OPERANDS(from, Out{to})
-  CANZONA_KERNEL void operator()(From own_from, To& own_to) const {
-    own_to = static_cast<To>(static_cast<Wide<From>>(own_from));
-  }
-};
-using Copy = Convert<float, float>;
 
 /// to ← f·from, f the factor of the step.
 struct TakeGradient {

@@ -151,12 +151,6 @@ struct SeriesGoesOn {
   }
 };
 
-struct SetFlag {
-  std::int32_t value;
-  std::int32_t* flag;
-  CANZONA_KERNEL void operator()(std::int64_t /*one*/) { *flag = value; }
-};
-
 /// found ← distance ≤ limit; not where it is NaN.
 struct IsNear {
   double limit;
@@ -267,7 +261,7 @@ void InverseRoot::by_newton(Stream& stream, std::int64_t n) const {
     measure(own, in(square(kM, n)), kError);
     launch(own, 1, goes_on);
   });
-  launch(stream, 1, SetFlag{1, (flags + kFound).raw()});  // Newton's iterate is what it is
+  launch(stream, 1, Fill<std::int32_t>{1, (flags + kFound).raw()});  // Newton's iterate is what it is
 }
 
 /// One Newton step, then N = Σ b_i (I − M)^i.

@@ -63,12 +63,6 @@ struct AddToDiagonal {
   CANZONA_KERNEL void operator()(std::int64_t i) { matrix[i * cols + i] += value; }
 };
 
-/// Of a sum: how many values are not finite.
-struct NotFinite {
-  const float* values;
-  CANZONA_KERNEL double operator()(std::int64_t i) const { return std::isfinite(values[i]) ? 0 : 1; }
-};
-
 /// to ← from where *good is not 0.
 struct CopyIf {
   const std::int32_t* good;

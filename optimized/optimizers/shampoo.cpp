@@ -77,11 +77,6 @@ struct GraftAdam {
   }
 };
 
-struct SetOne {
-  float* scale;
-  CANZONA_KERNEL void operator()(std::int64_t /*one*/) { *scale = 1; }
-};
-
 /// ‖D‖/(‖P‖ + ε); 1 where that is a division by zero.
 struct LendNorm {
   const double* squares;
@@ -275,7 +270,7 @@ class Shampoo final : public MatrixOptimizer {
   }
 
   MatrixIn unscaled(Stream& stream, MatrixIn direction) {
-    launch(stream, 1, SetOne{workspace_.slot<float>(kScale).raw()});
+    launch(stream, 1, Fill<float>{1, workspace_.slot<float>(kScale).raw()});
     return direction;
   }
 

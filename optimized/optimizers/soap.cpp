@@ -76,11 +76,6 @@ struct Finish {
   }
 };
 
-struct SetZero {
-  float* to;
-  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = 0; }
-};
-
 /// Q ← V with its columns in reverse, by descending eigenvalue, where there is a V; else the side has failed.
 struct TakeReversed {
   const std::int32_t* found;
@@ -211,7 +206,7 @@ class Soap final : public MatrixOptimizer {
       if (moves) {
         adam(stream, values, own, in(G), update + place);
       } else {
-        launch(stream, G.size(), SetZero{(update + place).raw()});
+        launch(stream, G.size(), Fill<float>{0, (update + place).raw()});
       }
       if (first) continue;
       accumulate(stream, own, in(G));

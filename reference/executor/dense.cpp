@@ -8,8 +8,7 @@ template <class Scalar>
 OptimizerPair<Scalar> make_optimizers(const Workload& workload, DType arithmetic) {
   auto chosen = workload.optimizer->make<Scalar>(workload.optimizer_options, arithmetic);
   if (!workload.optimizer->needs_whole_matrix) return {nullptr, std::move(chosen)};
-  const OptimizerDescription& adamw = Optimizers::instance().find("adamw");
-  return {std::move(chosen), adamw.make<Scalar>(Options(adamw.options, {}, adamw.name), arithmetic)};
+  return {std::move(chosen), workload.element_optimizer->make<Scalar>(workload.element_options, arithmetic)};
 }
 
 template OptimizerPair<float> make_optimizers(const Workload&, DType);

@@ -86,7 +86,9 @@ Workload make_workload(const WorkloadRequest& request) {
   GradientBuffer buffer = make_gradient_buffer(model, request.mesh.tp, bucket_size);
   const auto& elements = optimizer.needs_whole_matrix ? reference::Optimizers::instance().find("adamw") : optimizer;
   const Options element_options =
-      optimizer.needs_whole_matrix ? Options(elements.options, {}, elements.name) : optimizer_options;
+      optimizer.needs_whole_matrix
+          ? Options(elements.options, {{"warmup_steps", optimizer_options.values().at("warmup_steps")}}, elements.name)
+          : optimizer_options;
   std::optional<Cost::Refresh> refresh;
   if (optimizer.refresh_cost) {
     refresh = {
@@ -110,8 +112,8 @@ Workload make_workload(const WorkloadRequest& request) {
     throw PlanError("strategy '" + strategy.name + "' wrote an invalid plan: " + error.what());
   }
   auto turns = staggered ? staggered_turns(plan, model, cost) : no_turns(model);
-  return {std::move(model), request.mesh,      std::move(buffer), std::move(cost), std::move(plan),
-          &optimizer,       optimizer_options, request.training,  std::move(turns)};
+  return {std::move(model),  request.mesh, std::move(buffer), std::move(cost),  std::move(plan), &optimizer,
+          optimizer_options, &elements,    element_options,   request.training, std::move(turns)};
 }
 
 }  // namespace canzona

@@ -37,6 +37,10 @@ struct Workload {
   Plan plan;
   const reference::OptimizerDescription* optimizer;
   Options optimizer_options;
+  /// For parameters that are updated elementwise: the optimizer itself where it is elementwise, or else AdamW, which
+  /// shares its warm-up alone.
+  const reference::OptimizerDescription* element_optimizer;
+  Options element_options;
   Training training;
   /// By parameter and block: State::turn. All zero where refreshes are made together; where they are staggered, the
   /// blocks that a rank updates take turns, so that they depend on the plan.

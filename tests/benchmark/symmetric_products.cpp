@@ -2,7 +2,6 @@
 // --backend-option symmetric=tiles this is what optimized/cuda/symmetric_way.hpp has to know: own tiles against cuBLAS.
 #include <fmt/format.h>
 
-#include "optimized/optimizers/elementwise.hpp"
 #include "reference/core/shape.hpp"
 #include "tests/benchmark/measured.hpp"
 

@@ -211,7 +211,6 @@ TEST_F(RunCommand, PredictsItselfFromWhatItMeasuresBetweenTurns) {
   for (const json& result : record["results"]) {
     EXPECT_EQ(result["predicted"]["kind"], "simulated");
     EXPECT_GT(result["predicted"]["seconds"]["optimizer_step"], 0);
-    EXPECT_GT(result["predicted"]["relative_error"]["iteration"], -1);
   }
   expect_refused({"run", "--ranks", "2", "--predict", "self", "--precision", "bf16"}, {"--precision", "bf16", "fp32"});
 }

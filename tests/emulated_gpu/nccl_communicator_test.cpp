@@ -10,6 +10,7 @@
 
 #include "optimized/cuda/cuda_device.hpp"
 #include "optimized/cuda/nccl_communicator.hpp"
+#include "optimized/device/functors.hpp"
 #include "optimized/device/launch.hpp"
 #include "optimized/device/narrow.hpp"
 #include "optimized/engine/threads.hpp"
@@ -216,13 +217,8 @@ class PlantedFaultsOfOneRank : public ::testing::Test {
  protected:
   void SetUp() override { emulated_gpu::reset({.largest_delay_us = 2000}); }
 
-  struct Fill {
-    float value;
-    float* to;
-    CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = value; }
-  };
   static void fill(Stream& stream, const Buffer& buffer, float value) {
-    launch(stream, kElements, Fill{value, buffer.as<float>().raw()});
+    launch(stream, kElements, Fill<float>{value, buffer.as<float>().raw()});
   }
   static float first(CudaDevice& device, Stream& stream, const Buffer& buffer) {
     float value = 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "optimized/cuda/cuda_device.hpp"
+#include "optimized/device/functors.hpp"
 #include "optimized/device/launch.hpp"
 #include "optimized/engine/engine.hpp"
 #include "optimized/engine/threads.hpp"
@@ -22,12 +23,6 @@ namespace {
 constexpr int kRaceFound = 66;  // the sanitizer's exit code
 constexpr std::int64_t kElements = 64;
 
-struct Fill {
-  float value;
-  float* to;
-  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = value; }
-};
-
 /// One stream fills what another copies. `waits`: the second waits for the first, `waits_again`: before it fills again,
 /// the first waits for the second.
 void fill_and_copy(bool waits, bool waits_again) {
@@ -37,7 +32,7 @@ void fill_and_copy(bool waits, bool waits_again) {
   const auto made = device.make_event(), taken = device.make_event();
   const Buffer source = device.allocate_elements<float>(kElements), target = device.allocate_elements<float>(kElements);
   for (int round = 0; round < 2; ++round) {
-    launch(*producer, kElements, Fill{1, source.as<float>().raw()});
+    launch(*producer, kElements, Fill<float>{1, source.as<float>().raw()});
     producer->record(*made);
     if (waits) consumer->wait(*made);
     device.copy(*consumer, source.as<float>().raw(), target.as<float>().raw(), kElements * sizeof(float));

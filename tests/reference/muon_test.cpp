@@ -299,6 +299,15 @@ TEST(LearningRate, OfAStepScalesItsDecayToo) {
   EXPECT_DOUBLE_EQ(weight, (1 - 0.25 * 0.1) - 0.25);
 }
 
+TEST(LearningRate, WarmsUpAdamWBesideAMatrixOptimizerToo) {
+  WorkloadRequest request = testing_support::request_of("qwen3-tiny", {1, 1}, "canzona", "muon");
+  request.optimizer_options = {{"warmup_steps", "7"}, {"lr", "0.5"}};
+  const Workload workload = make_workload(request);
+  EXPECT_EQ(workload.element_optimizer->name, "adamw");
+  EXPECT_EQ(workload.element_options.integer("warmup_steps"), 7);
+  EXPECT_EQ(workload.element_options.number("lr"), 0.001);  // its own
+}
+
 TEST(AdamW, IsElementwiseWhereverItIsCut) {
   const OptimizerDescription& description = Optimizers::instance().find("adamw");
   const auto adamw = description.make<float>(Options(description.options, {}, "adamw"), DType::fp32);
