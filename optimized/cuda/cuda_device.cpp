@@ -5,12 +5,19 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include "optimized/cuda/check.hpp"
 #include "reference/core/error.hpp"
 
 namespace canzona::optimized {
 namespace {
+
+/// NVTX sets itself up in its first call, and the first calls of several threads race.
+void set_up_nvtx() {
+  static std::once_flag once;
+  std::call_once(once, [] { nvtxInitialize(nullptr); });
+}
 
 cudaStream_t first_stream_of(int index) {
   check(cudaSetDevice(index));
@@ -32,7 +39,9 @@ CudaSettings cuda_settings(const Options& options) {
 }
 
 CudaDevice::CudaDevice(int index, Watch watch, const CudaSettings& settings)
-    : own_stream_(first_stream_of(index)), watchdog_(std::move(watch)), linear_algebra_(*this, settings) {}
+    : own_stream_(first_stream_of(index)), watchdog_(std::move(watch)), linear_algebra_(*this, settings) {
+  set_up_nvtx();
+}
 
 CudaDevice::~CudaDevice() { cudaStreamDestroy(own_stream_); }
 

@@ -46,6 +46,8 @@ void forget_complaints() {
 // Relaxed throughout: a planted fault must not order the threads that ask for it.
 void forget_waits(int nth) { state().waits_before_forgotten.store(nth, std::memory_order_relaxed); }
 
+std::int64_t waits_before_forgotten() { return state().waits_before_forgotten.load(std::memory_order_relaxed); }
+
 bool forgets_this_wait(int device) {
   std::atomic<std::int64_t>& left = state().waits_before_forgotten;
   if (device != 0 || left.load(std::memory_order_relaxed) < 0) return false;

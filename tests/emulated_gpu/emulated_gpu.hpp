@@ -35,6 +35,8 @@ void forget_complaints();
 
 /// Plants a fault: the nth call of cudaStreamWaitEvent on a stream of device 0 from now on, counted from 0, is ignored.
 void forget_waits(int nth);
+/// How many waits are left until then.
+std::int64_t waits_before_forgotten();
 
 /// Plants a fault: the next syevd or geqrf that is called reports info = 1 and leaves NaN.
 void fail_next_factorization();

@@ -50,11 +50,29 @@ Workload workload() {
   return make_workload(request);
 }
 
-/// The steps of rank 0 that wait for another stream, and for what, in the order of an iteration.
-std::vector<std::pair<std::string, std::string>> waits() {
+/// A wait of one stream for another: the step that waits, and what it waits for.
+using Wait = std::pair<std::string, std::string>;
+
+/// Where activations are reduced, TP's stream waits for them and compute's for their sum.
+void add_waits_inside(const Workload& own, const Action& action, std::vector<Wait>& all) {
+  const auto add = [&](int layer, std::vector<LayerOperation> LayerWork::*operations) {
+    const Tokens tokens = EngineSettings{}.tokens;
+    const LayerWork work = layer_work(own.model, layer, own.mesh.tp, tokens.count, tokens.sequence);
+    for (const LayerOperation& operation : work.*operations) {
+      if (!std::holds_alternative<ReduceActivations>(operation)) continue;
+      all.emplace_back(describe(action), "activations");
+      all.emplace_back(describe(action), "their sum");
+    }
+  };
+  if (const auto* forward = std::get_if<Forward>(&action)) add(forward->layer, &LayerWork::forward);
+  if (const auto* backward = std::get_if<Backward>(&action)) add(backward->layer, &LayerWork::backward);
+}
+
+/// Those of rank 0 in an iteration, in their order.
+std::vector<Wait> waits() {
   const Workload own = workload();
   const Schedule schedule = make_schedule(own.plan, own.model, own.buffer, 0);
-  std::vector<std::pair<std::string, std::string>> all;
+  std::vector<Wait> all;
   for (const Step& step : schedule.steps) {
     const auto add = [&](int awaited) {
       all.emplace_back(describe(step.action), describe(schedule.steps[awaited].action));
@@ -63,6 +81,7 @@ std::vector<std::pair<std::string, std::string>> waits() {
       if (schedule.steps[awaited].stream != step.stream) add(awaited);
     }
     for (const int awaited : step.waits_for_previous) add(awaited);
+    add_waits_inside(own, step.action, all);
   }
   return all;
 }
@@ -102,6 +121,12 @@ TEST_F(Races, AreSeenWhereAStreamDoesNotWait) {
   EXPECT_EXIT((fill_and_copy(true, false), std::exit(0)), ::testing::ExitedWithCode(kRaceFound), "data race");
 }
 
+TEST_F(Races, ArePlantedAmongAllWaitsOfTheEngine) {
+  constexpr int kMany = 1 << 20;
+  train(kMany);
+  EXPECT_EQ(kMany - emulated_gpu::waits_before_forgotten(), static_cast<std::int64_t>(2 * waits().size()));
+}
+
 TEST_F(Races, AreSeenWhereTheEngineForgetsAWait) {
   EXPECT_EXIT((train(-1), std::exit(0)), ::testing::ExitedWithCode(0), "");
   const auto expect_race = [](const std::string& kind, const std::string& awaited) {
@@ -114,6 +139,7 @@ TEST_F(Races, AreSeenWhereTheEngineForgetsAWait) {
   expect_race("Apply", "ScatterUpdates");
   expect_race("GatherParameters", "Apply");
   expect_race("Forward(1)", "GatherParameters(0)");
+  expect_race("Forward(1)", "activations");
 }
 
 }  // namespace
