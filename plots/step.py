@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""Figures of simulated steps, from their records alone.
+"""Figures of simulated or measured steps, from their records alone.
 
-step_latency.svg: the optimizer step by model and strategy, split into compute, exposed communication and waiting.
+step_latency.svg: the optimizer step by model and strategy, split into compute, exposed communication and waiting; of
+measured ones, a diamond where the prediction lies.
 step_timeline.svg: one iteration of one model on the rank that finishes last, a panel per strategy, a lane per stream.
 """
 
@@ -27,7 +28,7 @@ ACTIONS = {
 LANES = ["compute", "tp", "dp"]
 
 
-def latency(records, path):
+def latency(records, path, kind):
     models = by_size(records)
     names = strategies_in(records)
     figure, axes = plt.subplots(1, len(models), figsize=(7.2, 3.1), squeeze=False)
@@ -47,19 +48,21 @@ def latency(records, path):
                 bottom += height
             cut = totals[name] > limit
             label = f"{totals[name]:.0f} (cut)" if cut else f"{totals[name]:.3g}"
+            if "predicted" in chosen[name]:
+                axis.plot(place, chosen[name]["predicted"]["seconds"]["optimizer_step"] * 1e3, "D", color="black", markersize=3, clip_on=False)
             axis.text(place, limit * 0.97 if cut else totals[name] + limit * 0.02, label, ha="center", va="top" if cut else "bottom",
                       fontsize=6.5, rotation=90, color="white" if cut else "black")
         axis.set_ylim(0, limit)
         axis.set_title(model, fontsize=8)
         axis.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
-    axes[0, 0].set_ylabel("optimizer step, ms [simulated]")
+    axes[0, 0].set_ylabel(f"optimizer step, ms [{kind}]")
     handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for _, colour in PARTS]
     figure.legend(handles, [part.replace("_", " ") for part, _ in PARTS], ncols=3, fontsize=7, frameon=False, loc="upper right")
     figure.suptitle(f"{records[0]['cluster']}, {mesh_of(records[0])}, {records[0]['optimizer']}", fontsize=8, x=0.01, ha="left")
     save(figure, path)
 
 
-def timeline(records, path, model):
+def timeline(records, path, model, kind):
     chosen = {record["strategy"]: record for record in records if record["model"] == model}
     if not chosen:
         sys.exit(f"no records of {model}")
@@ -77,7 +80,7 @@ def timeline(records, path, model):
         axis.set_yticks([-lane for lane in range(len(LANES))], LANES, fontsize=7)
         axis.set_title(f"{name}: {record['seconds']['iteration'] * 1e3:.0f} ms, of which the step {record['seconds']['optimizer_step'] * 1e3:.0f} ms",
                        loc="left", fontsize=8)
-    axes[-1, 0].set_xlabel("ms from the end of the step before [simulated]; dashed: last gradient reduced")
+    axes[-1, 0].set_xlabel(f"ms from the end of the step before [{kind}]; dashed: last gradient reduced")
     handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in ACTIONS.values()]
     axes[0, 0].legend(handles, ACTIONS, ncols=5, fontsize=6, frameon=False, loc="lower right", bbox_to_anchor=(1, 1.15))
     save(figure, path)
@@ -89,13 +92,14 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, required=True, help="folder for the figures")
     parser.add_argument("--optimizer", default="muon", help="whose records (default: %(default)s)")
     parser.add_argument("--model", default="qwen3-32b", help="of step_timeline.svg (default: %(default)s)")
+    parser.add_argument("--kind", choices=["simulated", "measured"], default="simulated", help="of the records (default: %(default)s)")
     arguments = parser.parse_args()
-    records = read_records(arguments.records, arguments.optimizer, "simulated")
+    records = read_records(arguments.records, arguments.optimizer, arguments.kind)
     settings = {(record["cluster"], mesh_of(record)) for record in records}
     if len(settings) != 1:
         sys.exit(f"{arguments.records}: {len(settings)} clusters and meshes, allowed: records of one")
-    latency(records, arguments.output / "step_latency.svg")
-    timeline(records, arguments.output / "step_timeline.svg", arguments.model)
+    latency(records, arguments.output / "step_latency.svg", arguments.kind)
+    timeline(records, arguments.output / "step_timeline.svg", arguments.model, arguments.kind)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@
 #include "harness/calibrate/figures.hpp"
 #include "harness/record/provenance.hpp"
 #include "harness/run/timing.hpp"
+#include "harness/simulate/network.hpp"
 #include "optimized/device/passes.hpp"
 #include "optimized/engine/attention.hpp"
 #include "reference/core/exact_sum.hpp"
@@ -43,7 +44,7 @@ struct Probe {
 /// The probes of a rank and the memory that they work on.
 class Probes {
  public:
-  Probes(Rank& rank, const CalibrationRequest& request, const Workload& workload)
+  Probes(Rank& rank, const CalibrationRequest& request, const Workload& workload, int ranks_per_node)
       : rank_(rank), workload_(workload), stream_(rank.device.make_stream()) {
     add_launch();
     add_pass();
@@ -52,8 +53,10 @@ class Probes {
     add_products(products_of(workload, request.tokens));
     for (const auto& [kind, n] : factorizations_of(workload)) add_factorization(kind, n);
     const std::vector<std::int64_t> sizes = collective_sizes(workload, request.tokens);
-    add_collectives(rank.dp, workload.mesh.dp, sizes);
-    if (workload.mesh.tp != workload.mesh.dp) add_collectives(rank.tp, workload.mesh.tp, sizes);
+    const CommunicationGroup dp = dp_group(workload.mesh, ranks_per_node);
+    const CommunicationGroup tp = tp_group(workload.mesh, ranks_per_node);
+    add_collectives(rank.dp, dp, sizes);
+    if (tp != dp) add_collectives(rank.tp, tp, sizes);
   }
 
   std::vector<Probe>& all() { return probes_; }
@@ -221,7 +224,9 @@ class Probes {
                        }});
   }
 
-  void add_collectives(optimized::Communicator& group, int ranks, const std::vector<std::int64_t>& sizes) {
+  void add_collectives(optimized::Communicator& group, const CommunicationGroup& spread,
+                       const std::vector<std::int64_t>& sizes) {
+    const int ranks = spread.ranks;
     if (ranks == 1) return;
     const auto data = elements(sizes.back() / static_cast<std::int64_t>(sizeof(float)));
     const auto other = elements(sizes.back() / static_cast<std::int64_t>(sizeof(float)));
@@ -237,20 +242,21 @@ class Probes {
         transfer.add_send(member, data + place * piece, piece);
         transfer.add_receive(member, other + place * piece, piece);
       }
-      add_collective(CollectiveKind::all_reduce, ranks, bytes, group.all_reduce(rank_.device, data, all, DType::fp32));
-      add_collective(CollectiveKind::reduce_scatter, ranks, bytes,
+      add_collective(CollectiveKind::all_reduce, spread, bytes, group.all_reduce(rank_.device, data, all, DType::fp32));
+      add_collective(CollectiveKind::reduce_scatter, spread, bytes,
                      group.reduce_scatter(rank_.device, data, shares, DType::fp32));
-      add_collective(CollectiveKind::all_gather, ranks, bytes, group.all_gather(rank_.device, data, shares));
-      add_collective(CollectiveKind::all_to_all, ranks, bytes, group.all_to_all(std::move(transfer)));
+      add_collective(CollectiveKind::all_gather, spread, bytes, group.all_gather(rank_.device, data, shares));
+      add_collective(CollectiveKind::all_to_all, spread, bytes, group.all_to_all(std::move(transfer)));
     }
   }
 
-  void add_collective(CollectiveKind kind, int ranks, std::int64_t bytes,
+  void add_collective(CollectiveKind kind, const CommunicationGroup& spread, std::int64_t bytes,
                       std::unique_ptr<optimized::Collective> collective) {
     auto& own = *collectives_.emplace_back(std::move(collective));
     probes_.push_back({[&own](optimized::Stream& stream) { own.start(stream); },
-                       [kind, ranks, bytes](Cluster& cluster, double seconds) {
-                         cluster.collective_seconds[{kind, ranks}].emplace_back(static_cast<double>(bytes), seconds);
+                       [kind, spread, bytes](Cluster& cluster, double seconds) {
+                         cluster.collective_seconds[{kind, spread.ranks, spread.nodes}].emplace_back(
+                             static_cast<double>(bytes), seconds);
                        }});
   }
 
@@ -290,8 +296,8 @@ std::size_t count_figures(const CalibrationRequest& request, const Workload& wor
 
 Calibration::Calibration(Rank& rank, const CalibrationRequest& request, const Workload& workload)
     : rank_(rank),
-      ranks_(workload.mesh.ranks()),
-      probes_(std::make_unique<Probes>(rank, request, workload)),
+      machines_(machines_of(rank)),
+      probes_(std::make_unique<Probes>(rank, request, workload, machines_.ranks_on(machines_.hosts.front()))),
       samples_(probes_->all().size()) {
   for (Probe& probe : probes_->all()) {
     probes_->seconds(probe);  // the first time memory is touched
@@ -319,8 +325,10 @@ Cluster Calibration::cluster() {
       of_all[index].insert(of_all[index].end(), others[index].begin(), others[index].end());
   }
   Cluster cluster;
-  cluster.gpus = cluster.gpus_per_node = ranks_;
-  cluster.cores_per_rank = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / cluster.gpus_per_node);
+  cluster.gpus = static_cast<int>(machines_.hosts.size());
+  cluster.gpus_per_node = machines_.ranks_on(machines_.hosts.front());
+  if (machines_.devices.front().empty())  // the host's cores
+    cluster.cores_per_rank = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / cluster.gpus_per_node);
   cluster.weights = DType::fp32;
   cluster.trains_as_engine = true;
   for (std::size_t index = 0; index < samples_.size(); ++index)

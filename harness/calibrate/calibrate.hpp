@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/experiment/experiment.hpp"
+#include "harness/run/machines.hpp"
 #include "harness/simulate/cluster.hpp"
 #include "optimized/engine/layers.hpp"
 #include "optimized/engine/rank.hpp"
@@ -40,7 +41,7 @@ class Calibration {
 
  private:
   optimized::Rank& rank_;
-  int ranks_;
+  Machines machines_;
   std::unique_ptr<Probes> probes_;
   std::vector<std::vector<double>> samples_;  // by figure
 };

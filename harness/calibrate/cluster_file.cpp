@@ -24,9 +24,9 @@ std::string products(const char* key, const std::vector<ProductRate>& rates, con
 
 std::string cluster_file(const Cluster& cluster, const std::string& source) {
   std::string text = fmt::format(
-      "# {} ranks of one machine, measured with the engine's own calls while all of them worked.\n"
+      "# {} ranks, measured with the engine's own calls while all of them worked.\n"
       "gpus = {}\ngpus_per_node = {}\n"
-      "# With one core a rank, what overlaps takes turns on it.\ncores_per_rank = {}\n"
+      "# Where ranks run on cores; with one a rank, what overlaps takes turns on it.\ncores_per_rank = {}\n"
       "# What the engine does in forward and backward; weights and updates in fp32.\n"
       "forward_backward = \"engine\"\nweights = \"fp32\"\n\n[gpu]\nname = \"{}\"\n",
       cluster.gpus, cluster.gpus, cluster.gpus_per_node, cluster.cores_per_rank, cluster.gpu.name);
@@ -50,8 +50,9 @@ std::string cluster_file(const Cluster& cluster, const std::string& source) {
       bytes.push_back(fmt::format("{:.0f}", size));
       seconds.push_back(fmt::format("{:.6g}", time));
     }
-    text += fmt::format("\n[[collective]]\nkind = \"{}\"\nranks = {}\nbytes = [{}]\nseconds = [{}]\nsource = \"{}\"\n",
-                        name_of(key.first), key.second, fmt::join(bytes, ", "), fmt::join(seconds, ", "), source);
+    text += fmt::format(
+        "\n[[collective]]\nkind = \"{}\"\nranks = {}\nnodes = {}\nbytes = [{}]\nseconds = [{}]\nsource = \"{}\"\n",
+        name_of(key.kind), key.ranks, key.nodes, fmt::join(bytes, ", "), fmt::join(seconds, ", "), source);
   }
   return text;
 }

@@ -39,6 +39,8 @@ int run_command(const std::vector<std::string>& arguments) {
   CLI::App app("canzona: plan, verify and compare parallel strategies for matrix optimizers", "canzona");
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "Print this help and that of every command");
+  app.set_version_flag("--version", revision_name(),
+                       "Print the revision that was built, with + where the tree differed");
   Runner chosen;
   add_list(app, chosen);
   add_plan(app, chosen);
@@ -47,6 +49,9 @@ int run_command(const std::vector<std::string>& arguments) {
   add_run(app, chosen);
   add_calibrate(app, chosen);
   add_reproduce(app, chosen);
+  add_environment(app, chosen);
+  add_collect(app, chosen);
+  add_pack(app, chosen);
 
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
@@ -68,6 +73,9 @@ int run_command(const std::vector<std::string>& arguments) {
     return kSuccess;
   } catch (const CLI::CallForAllHelp&) {
     fmt::print("{}", app.help("", CLI::AppFormatMode::All));
+    return kSuccess;
+  } catch (const CLI::CallForVersion&) {
+    fmt::print("{}\n", revision_name());
     return kSuccess;
   } catch (const CLI::ParseError& error) {
     return complain("", std::string(error.what()) + ", see --help", kBadInput);

@@ -29,6 +29,9 @@ void add_plan(CLI::App& app, Runner& chosen);
 void add_simulate(CLI::App& app, Runner& chosen);
 void add_run(CLI::App& app, Runner& chosen);
 void add_calibrate(CLI::App& app, Runner& chosen);
+void add_environment(CLI::App& app, Runner& chosen);
+void add_collect(CLI::App& app, Runner& chosen);
+void add_pack(CLI::App& app, Runner& chosen);
 void add_verify(CLI::App& app, Runner& chosen);
 void add_reproduce(CLI::App& app, Runner& chosen);
 

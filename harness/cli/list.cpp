@@ -80,9 +80,17 @@ void add_list(CLI::App& app, Runner& chosen) {
   const auto json = std::make_shared<std::string>();
   command->add_option("--json", *json, "write the list as JSON to FILE, or to standard output with -")
       ->type_name("FILE");
-  command->callback([json, &chosen] {
-    chosen = [json] {
+  const auto kind = std::make_shared<std::string>();
+  command->add_option("--names", *kind, "only the names of models, strategies, optimizers or backends, one a line")
+      ->type_name("KIND")
+      ->check(CLI::IsMember({"models", "strategies", "optimizers", "backends"}));
+  command->callback([json, kind, &chosen] {
+    chosen = [json, kind] {
       const ordered_json list = everything();
+      if (!kind->empty()) {
+        for (const auto& entry : list[*kind]) fmt::print("{}\n", entry["name"].get<std::string>());
+        return kSuccess;
+      }
       if (!json->empty()) OutputFile(*json, "--json").commit(text_of(list, 2));
       if (*json != "-") print(list);
       return kSuccess;

@@ -26,6 +26,7 @@ struct PlanArguments : CommonArguments {
   std::string write_schedule;
   std::string rank = "0";
   bool memory = false;
+  std::string cluster;
   std::string precision = "bf16";
   std::string tokens = "8192";
   std::string sequence;
@@ -71,6 +72,16 @@ ordered_json memory_of_run(const PlanArguments& arguments, const Point& point, c
   return memory_record(ranks);
 }
 
+/// What a GPU of the cluster has.
+void add_limit(std::vector<ordered_json>& records, const PlanArguments& arguments) {
+  if (!arguments.memory) throw InputError("", "--cluster", "'" + arguments.cluster + "'", "with --memory only");
+  const Cluster cluster = find_cluster(arguments.cluster);
+  if (cluster.gpu.memory_bytes == 0)
+    throw InputError(arguments.cluster, "'memory_bytes'", "missing", "what each of its GPUs has");
+  for (ordered_json& record : records)
+    record["memory_limit"] = {{"gpu", cluster.gpu.name}, {"bytes", cluster.gpu.memory_bytes}};
+}
+
 int run(const PlanArguments& arguments) {
   const std::vector<Point> points = points_of(arguments);
   const auto rank =
@@ -91,6 +102,7 @@ int run(const PlanArguments& arguments) {
     records.push_back(load_record(points[index], workloads[index]));
   for (std::size_t index = 0; arguments.memory && index < points.size(); ++index)
     records[index]["memory"] = memory_of_run(arguments, points[index], workloads[index]);
+  if (!arguments.cluster.empty()) add_limit(records, arguments);
   const Workload& first = workloads.front();
   if (plan_file) plan_file->commit(text_of(to_json(first.plan)));
   if (schedule_file)
@@ -123,6 +135,11 @@ void add_plan(CLI::App& app, Runner& chosen) {
   const auto text = [&](const char* name, std::string& value, const char* what, const char* type) {
     return command->add_option(name, value, what)->type_name(type)->capture_default_str();
   };
+  command
+      ->add_option(
+          "--cluster", arguments->cluster,
+          "whose GPU's memory a rank is held against, for --memory: a cluster of experiments/clusters, or a path")
+      ->type_name("NAME|PATH");
   text("--precision", arguments->precision, "of weights, activations and updates, for --memory", "DTYPE");
   text("--tokens", arguments->tokens, "of a micro-batch, for --memory", "N");
   text("--sequence", arguments->sequence, "tokens of a sequence, for --memory [4096, or all tokens where fewer]", "N");

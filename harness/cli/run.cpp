@@ -16,6 +16,7 @@
 #include "harness/record/run_record.hpp"
 #include "harness/report/run_report.hpp"
 #include "harness/run/identity.hpp"
+#include "harness/run/machines.hpp"
 #include "harness/simulate/trace.hpp"
 #include "reference/core/error.hpp"
 
@@ -141,9 +142,11 @@ std::size_t count_turns(const Prepared& prepared) {
   return static_cast<std::size_t>(turns.warmup + turns.count) * prepared.workloads.size();
 }
 
-int finish(const RunArguments& arguments, const Prepared& prepared, const std::vector<StrategyRun>& runs) {
+int finish(const RunArguments& arguments, const Prepared& prepared, const Machines& machines,
+           const std::vector<StrategyRun>& runs) {
   if (interrupted() || runs.front().turns.empty()) return kInterrupted;
-  ordered_json record = run_record(prepared.request, runs, arguments.launch.ranks.empty() ? "processes" : "threads");
+  ordered_json record =
+      run_record(prepared.request, runs, machines, arguments.launch.ranks.empty() ? "processes" : "threads");
   if (prepared.prediction) add_predictions(record, prepared.request.points, *prepared.prediction);
   if (prepared.trace) prepared.trace->commit(text_of(trace_of(runs.front().turns.back(), runs.front().workload.plan)));
   if (prepared.json) prepared.json->commit(text_of(record, 2));
@@ -157,6 +160,7 @@ int finish(const RunArguments& arguments, const Prepared& prepared, const std::v
 int run(const RunArguments& arguments) {
   std::optional<Prepared> prepared;
   std::optional<Progress> progress;
+  Machines machines;
   std::vector<StrategyRun> runs;
   std::string refusal;
   const auto prepare_rank = [&](int ranks, bool writes) {
@@ -168,6 +172,7 @@ int run(const RunArguments& arguments) {
     const std::string why = misfit(rank, prepared->request, prepared->workloads);
     if (rank.index == 0) refusal = why;
     if (!why.empty()) return;
+    if (Machines of_all = machines_of(rank); rank.index == 0) machines = std::move(of_all);
     RunHooks hooks{.advance = [&] { progress->advance(); }, .interrupted = interrupted};
     Calibration* calibration = nullptr;
     if (prepared->request.predicts_itself) {
@@ -185,7 +190,7 @@ int run(const RunArguments& arguments) {
   return launch(arguments.launch, prepare_rank, body, [&] {
     progress.reset();
     if (!refusal.empty()) throw InputError(refusal);
-    return finish(arguments, *prepared, runs);
+    return finish(arguments, *prepared, machines, runs);
   });
 }
 

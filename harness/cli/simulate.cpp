@@ -78,7 +78,7 @@ void add_simulate(CLI::App& app, Runner& chosen) {
   add_common(*command, *arguments);
   command
       ->add_option("--cluster", arguments->cluster,
-                   "a cluster of experiments/clusters, or the path of a TOML file; it must have dp·tp GPUs")
+                   "a cluster of experiments/clusters, or the path of a TOML file; it must have dp·tp GPUs or more")
       ->type_name("NAME|PATH")
       ->capture_default_str();
   command

@@ -9,7 +9,6 @@
 
 #include "harness/record/provenance.hpp"
 #include "harness/record/step_record.hpp"
-#include "optimized/host/blas.hpp"
 #include "reference/model/split.hpp"
 
 namespace canzona::harness {
@@ -17,10 +16,13 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::pair<const char*, double StepLatency::*> kLatencies[] = {
-    {"forward_backward", &StepLatency::forward_backward},
-    {"optimizer_step", &StepLatency::optimizer_step},
-    {"iteration", &StepLatency::iteration}};
+using NamedLatency = std::pair<const char*, double StepLatency::*>;
+constexpr NamedLatency kLatencies[] = {{"forward_backward", &StepLatency::forward_backward},
+                                       {"optimizer_step", &StepLatency::optimizer_step},
+                                       {"iteration", &StepLatency::iteration}};
+constexpr NamedLatency kParts[] = {{"compute", &StepLatency::compute},
+                                   {"exposed_communication", &StepLatency::exposed_communication},
+                                   {"waiting", &StepLatency::waiting}};
 
 ordered_json spread_json(const std::vector<double>& samples) {
   const Spread spread = spread_of(samples);
@@ -38,27 +40,19 @@ std::vector<double> sampled(const StrategyRun& run, const Values& values) {
   return samples;
 }
 
-/// Iterations of one turn are a period: their mean, and of the turns the median.
-double median_of_turns(const std::vector<double>& samples, std::size_t turns) {
-  std::vector<double> means;
-  const std::size_t length = samples.size() / turns;
-  for (auto first = samples.begin(); first != samples.end(); first += static_cast<std::ptrdiff_t>(length))
-    means.push_back(std::accumulate(first, first + static_cast<std::ptrdiff_t>(length), 0.0) /
-                    static_cast<double>(length));
-  return spread_of(means).median;
-}
-
 void add_seconds(ordered_json& json, const StrategyRun& run) {
   const Plan& plan = run.workload.plan;
-  for (const auto& [name, member] : kLatencies) {
-    json["seconds"][name] = spread_json(sampled(run, [&plan, part = member](const Timeline& turn, int iteration) {
-      return step_latency(turn, plan, iteration).*part;
-    }));
-  }
+  const auto of = [&](double StepLatency::*part) {
+    return spread_json(sampled(
+        run, [&plan, part](const Timeline& turn, int iteration) { return step_latency(turn, plan, iteration).*part; }));
+  };
+  for (const auto& [name, member] : kLatencies) json["seconds"][name] = of(member);
+  for (const auto& [name, member] : kParts) json["parts"][name] = of(member);
   for (const NamedPhase& phase : named_phases()) {
     json["phases"][phase.name] = spread_json(sampled(
         run, [&](const Timeline& turn, int iteration) { return phases_of(turn, plan, iteration).*phase.seconds; }));
   }
+  json["timeline"] = slowest_rank(run.turns.back(), plan);
 }
 
 ordered_json result_of(const Point& point, const std::string& kind, const StrategyRun& run) {
@@ -93,13 +87,27 @@ ordered_json result_of(const Point& point, const std::string& kind, const Strate
 
 }  // namespace
 
-ordered_json run_record(const RunRequest& request, const std::vector<StrategyRun>& runs, const std::string& ranks_are) {
+std::vector<double> turn_means(const std::vector<double>& samples, std::size_t turns) {
+  std::vector<double> means;
+  const std::size_t length = samples.size() / turns;
+  for (std::size_t turn = 0; turn < turns; ++turn) {
+    const auto first = samples.begin() + static_cast<std::ptrdiff_t>(turn * length);
+    means.push_back(std::accumulate(first, first + static_cast<std::ptrdiff_t>(length), 0.0) /
+                    static_cast<double>(length));
+  }
+  return means;
+}
+
+ordered_json run_record(const RunRequest& request, const std::vector<StrategyRun>& runs, const Machines& machines,
+                        const std::string& ranks_are) {
   const Point& first = request.points.front();
   const Workload& workload = runs.front().workload;
   const Interleaving turns = interleaving_of(request, workload.cost.refresh_period());
   ordered_json json;
   json["provenance"] = provenance(request.backend.backend->name);
-  json["provenance"]["blas"] = optimized::blas_name();
+  json["provenance"]["versions"] = request.backend.backend->versions();
+  json["provenance"]["nodes"] = machines.names().size();
+  if (const std::string& device = machines.devices.front(); !device.empty()) json["provenance"]["device"] = device;
   json["backend"] = request.backend.backend->name;
   json["model"] = workload.model.name;
   json["mesh"] = {{"dp", workload.mesh.dp}, {"tp", workload.mesh.tp}, {"pp", workload.mesh.pp}};
@@ -133,7 +141,7 @@ void add_predictions(ordered_json& record, const std::vector<Point>& points, con
     ordered_json& result = record["results"][index];
     ordered_json predicted{{"kind", "simulated"}};
     for (const auto& [name, member] : kLatencies) {
-      const double measured = median_of_turns(result["seconds"][name]["samples"], turns);
+      const double measured = spread_of(turn_means(result["seconds"][name]["samples"], turns)).median;
       const double error = latency.*member / measured - 1;
       predicted["seconds"][name] = latency.*member;
       predicted["relative_error"][name] = error;

@@ -18,39 +18,6 @@ using nlohmann::ordered_json;
 
 constexpr const char* kBaselines[] = {"synchronous", "layerwise"};
 
-/// What the rank whose last matrix update ends last does, from the end of the step before to the end of this.
-ordered_json slowest_rank(const SimulatedPoint& simulated) {
-  const Timeline& timeline = simulated.timeline;
-  const std::size_t last = timeline.steps.front().size() - 1;
-  const Nanoseconds origin = step_end(timeline, simulated.workload.plan, static_cast<int>(last) - 1);
-  std::size_t slowest = 0;
-  Nanoseconds latest = 0;
-  for (std::size_t unit = 0; unit < timeline.schedules.size(); ++unit) {
-    for (std::size_t index = 0; index < timeline.schedules[unit].steps.size(); ++index) {
-      const bool is_update = std::holds_alternative<Update>(timeline.schedules[unit].steps[index].action);
-      if (is_update && timeline.steps[unit][last][index].end > latest) {
-        latest = timeline.steps[unit][last][index].end;
-        slowest = unit;
-      }
-    }
-  }
-  const Nanoseconds end = step_end(timeline, simulated.workload.plan, static_cast<int>(last));
-  ordered_json steps = ordered_json::array();
-  for (const std::size_t iteration : {last - 1, last}) {
-    for (std::size_t index = 0; index < timeline.schedules[slowest].steps.size(); ++index) {
-      const Step& step = timeline.schedules[slowest].steps[index];
-      const Interval& interval = timeline.steps[slowest][iteration][index];
-      if (interval.end <= origin || interval.begin >= end) continue;
-      const std::string name = describe(step.action);
-      steps.push_back({{"name", name.substr(0, name.find('('))},
-                       {"stream", std::string(canzona::name_of(step.stream))},
-                       {"begin", static_cast<double>(std::max(interval.begin, origin) - origin) * 1e-9},
-                       {"end", static_cast<double>(std::min(interval.end, end) - origin) * 1e-9}});
-    }
-  }
-  return {{"rank", timeline.classes[slowest].representative}, {"steps", std::move(steps)}};
-}
-
 /// What a refresh makes of the optimizer step: every step of a period, its best and its worst.
 ordered_json refresh_of(const SimulatedPoint& simulated) {
   ordered_json steps = ordered_json::array();
@@ -135,11 +102,42 @@ ordered_json record_of(const Point& point, const SimulationSettings& settings, c
   if (workload.optimizer->refresh_cost) json["refresh"] = refresh_of(simulated);
   json["confidence"] = is_low_confidence(workload, settings.cluster) ? "low" : "normal";
   json["balance"] = {{"dp", loads.dp_balance()}, {"gpu", loads.gpu_balance()}, {"gpu_bound", loads.gpu_bound()}};
-  json["timeline"] = slowest_rank(simulated);
+  json["timeline"] = slowest_rank(simulated.timeline, workload.plan);
   return json;
 }
 
 }  // namespace
+
+ordered_json slowest_rank(const Timeline& timeline, const Plan& plan) {
+  const std::size_t last = timeline.steps.front().size() - 1;
+  const Nanoseconds origin = step_end(timeline, plan, static_cast<int>(last) - 1);
+  std::size_t slowest = 0;
+  Nanoseconds latest = 0;
+  for (std::size_t unit = 0; unit < timeline.schedules.size(); ++unit) {
+    for (std::size_t index = 0; index < timeline.schedules[unit].steps.size(); ++index) {
+      const bool is_update = std::holds_alternative<Update>(timeline.schedules[unit].steps[index].action);
+      if (is_update && timeline.steps[unit][last][index].end > latest) {
+        latest = timeline.steps[unit][last][index].end;
+        slowest = unit;
+      }
+    }
+  }
+  const Nanoseconds end = step_end(timeline, plan, static_cast<int>(last));
+  ordered_json steps = ordered_json::array();
+  for (const std::size_t iteration : {last - 1, last}) {
+    for (std::size_t index = 0; index < timeline.schedules[slowest].steps.size(); ++index) {
+      const Step& step = timeline.schedules[slowest].steps[index];
+      const Interval& interval = timeline.steps[slowest][iteration][index];
+      if (interval.end <= origin || interval.begin >= end) continue;
+      const std::string name = describe(step.action);
+      steps.push_back({{"name", name.substr(0, name.find('('))},
+                       {"stream", std::string(canzona::name_of(step.stream))},
+                       {"begin", static_cast<double>(std::max(interval.begin, origin) - origin) * 1e-9},
+                       {"end", static_cast<double>(std::min(interval.end, end) - origin) * 1e-9}});
+    }
+  }
+  return {{"rank", timeline.classes[slowest].representative}, {"steps", std::move(steps)}};
+}
 
 SimulatedPoint simulate_point(const Point& point, const SimulationSettings& settings) {
   Workload workload = make_workload(point.request);

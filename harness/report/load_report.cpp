@@ -86,15 +86,28 @@ std::vector<LoadGroup> grouped(const std::vector<ordered_json>& records) {
   return groups;
 }
 
+namespace {
+
+std::string fit_of(const ordered_json& record) {
+  const double lacks =
+      record["memory"]["total"]["busiest"].get<double>() - record["memory_limit"]["bytes"].get<double>();
+  return lacks > 0 ? fmt::format("lacks {:.1f} MB", lacks / 1e6) : "fits";
+}
+
+}  // namespace
+
 Table memory_table(const std::vector<ordered_json>& records) {
   Table table;
   table.columns = {{"strategy", ""}};
   for (const auto& [purpose, bytes] : records.front()["memory"].items()) {
     table.columns.push_back({words(purpose) + " MB", "computed"});
   }
+  const bool is_limited = records.front().contains("memory_limit");
+  if (is_limited) table.columns.push_back({records.front()["memory_limit"]["gpu"], "computed"});
   for (const ordered_json& record : records) {
     std::vector<std::string> row{record["strategy"]};
     for (const auto& [purpose, bytes] : record["memory"].items()) row.push_back(mega(bytes["busiest"]));
+    if (is_limited) row.push_back(fit_of(record));
     table.rows.push_back(std::move(row));
   }
   return table;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <limits>
 
 #include "harness/run/determined.hpp"
@@ -129,9 +130,7 @@ void DenseChecks::derive_bounds(const Workload& workload, Dense& dense) const {
   if (is_low && optimizer.roundings) return derive_low_bounds(workload, optimizer.roundings(options), dense);
   const bool is_closed = amplification && !is_low;
   dense.is_measured = !is_closed;
-  std::vector<Dense> disturbed;
-  for (int seed = 1; seed <= disturbances(workload, dense.is_measured); ++seed)
-    disturbed.push_back(run_disturbed(workload, seed, kEpsilon));
+  const std::vector<Dense> disturbed = run_disturbed(workload, disturbances(workload, dense.is_measured), kEpsilon);
   double longest_of_all = 1;
   for (const Parameter& parameter : workload.model.parameters)
     longest_of_all = std::max(longest_of_all, longest_sum(parameter));
@@ -164,9 +163,7 @@ void DenseChecks::derive_bounds(const Workload& workload, Dense& dense) const {
 /// noise in the gradient, add up to √(roundings/8) of the response. An element's own gradient never has so much.
 void DenseChecks::derive_low_bounds(const Workload& workload, std::int64_t roundings, Dense& dense) const {
   dense.is_measured = true;
-  std::vector<Dense> disturbed;
-  for (int seed = 1; seed <= kHeldOut; ++seed)
-    disturbed.push_back(run_disturbed(workload, seed, unit_of(precision_.arithmetic)));
+  const std::vector<Dense> disturbed = run_disturbed(workload, kHeldOut, unit_of(precision_.arithmetic));
   for (std::size_t index = 0; index < dense.masters.size(); ++index) {
     double response = kEpsilon;
     for (const Dense& other : disturbed) {
@@ -178,10 +175,23 @@ void DenseChecks::derive_low_bounds(const Workload& workload, std::int64_t round
   }
 }
 
-DenseChecks::Dense DenseChecks::run_disturbed(const Workload& workload, int seed, double unit) const {
-  reference::Objective<float> objective = objective_;
-  objective.disturb(static_cast<std::uint64_t>(seed), unit);
-  return run(workload, objective);
+/// Several at once: everybody else waits for them.
+std::vector<DenseChecks::Dense> DenseChecks::run_disturbed(const Workload& workload, int count, double unit) const {
+  std::vector<Dense> runs(static_cast<std::size_t>(count));
+  std::exception_ptr failure;
+#pragma omp parallel for schedule(dynamic)
+  for (int index = 0; index < count; ++index) {
+    try {
+      reference::Objective<float> objective = objective_;
+      objective.disturb(static_cast<std::uint64_t>(index + 1), unit);
+      runs[static_cast<std::size_t>(index)] = run(workload, objective);
+    } catch (...) {
+#pragma omp critical
+      failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+  return runs;
 }
 
 Check DenseChecks::check(const Workload& workload, const std::vector<Held>& held) {

@@ -49,7 +49,7 @@ class DenseChecks {
   struct Dense;
   const Dense& dense_of(const Workload& workload);
   Dense run(const Workload& workload, const reference::Objective<float>& objective) const;
-  Dense run_disturbed(const Workload& workload, int seed, double unit) const;
+  std::vector<Dense> run_disturbed(const Workload& workload, int count, double unit) const;
   void derive_bounds(const Workload& workload, Dense& dense) const;
   void derive_low_bounds(const Workload& workload, std::int64_t roundings, Dense& dense) const;
 

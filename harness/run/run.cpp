@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/record/memory_record.hpp"
+#include "harness/run/clock.hpp"
 #include "optimized/engine/footprint.hpp"
 
 namespace canzona::harness {
@@ -50,14 +51,15 @@ json report_of(Engine& engine, const json& turns, bool with_weights) {
   return report;
 }
 
-/// [[begin, end], …] by step, for each iteration of a turn.
-json turn_of(const Engine& engine, std::int64_t iterations) {
+/// [[begin, end], …] by step, for each iteration of a turn, on the first rank's clock.
+json turn_of(const Engine& engine, std::int64_t iterations, const AlignedClock& clock) {
+  const double ahead = clock.offset().seconds;
   json turn = json::array();
   for (std::int64_t iteration = engine.iterations() - iterations; iteration < engine.iterations(); ++iteration) {
     std::vector<double> flat;
     for (const optimized::StepTime& step : engine.times(iteration)) {
-      flat.push_back(step.begin);
-      flat.push_back(step.end);
+      flat.push_back(step.begin - ahead);
+      flat.push_back(step.end - ahead);
     }
     turn.push_back(std::move(flat));
   }
@@ -142,6 +144,7 @@ std::vector<StrategyRun> run_rank(Rank& rank, const RunRequest& request, const s
   const Interleaving turns = interleaving_of(request, workloads.front().cost.refresh_period());
   optimized::EngineSettings settings = request.engine;
   settings.kept_iterations = static_cast<std::size_t>(1 + turns.measured);
+  AlignedClock clock(rank);
   std::vector<Engine*> engines;
   std::vector<json> measured;
   for (const Workload& workload : workloads) {
@@ -153,10 +156,11 @@ std::vector<StrategyRun> run_rank(Rank& rank, const RunRequest& request, const s
     if (std::count(stops.begin(), stops.end(), "stop") > 0) break;
     if (turn >= turns.warmup) hooks.before_turn();
     for (std::size_t index = 0; index < engines.size(); ++index) {
+      clock.align();
       rank.world.all_gather("");  // all begin together
       for (std::int64_t iteration = 0; iteration <= turns.measured; ++iteration) engines[index]->iterate();
       engines[index]->finish();
-      if (turn >= turns.warmup) measured[index].push_back(turn_of(*engines[index], 1 + turns.measured));
+      if (turn >= turns.warmup) measured[index].push_back(turn_of(*engines[index], 1 + turns.measured, clock));
       if (rank.index == 0) hooks.advance();
     }
   }

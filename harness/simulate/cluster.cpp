@@ -122,7 +122,7 @@ void read_products(TomlTable& file, const std::string& key, std::vector<ProductR
   }
 }
 
-/// kind, ranks, bytes and seconds by bytes, source.
+/// kind, ranks, nodes [1], bytes and seconds by bytes, source.
 void read_collective(TomlTable& table, Cluster& cluster) {
   const std::string name = table.text("kind");
   std::string names;
@@ -139,7 +139,8 @@ void read_collective(TomlTable& table, Cluster& cluster) {
     throw InputError(table.origin(), "'seconds'", fmt::format("{} values", seconds.size()),
                      fmt::format("one for each of 'bytes' ({})", bytes.size()));
   }
-  auto& points = cluster.collective_seconds[{*found, ranks}];
+  const int nodes = table.has("nodes") ? static_cast<int>(table.integer("nodes", 1, ranks)) : 1;
+  auto& points = cluster.collective_seconds[{*found, ranks, nodes}];
   for (std::size_t index = 0; index < bytes.size(); ++index) points.emplace_back(bytes[index], seconds[index]);
   require_ascending(table.origin(), "bytes", points);
   source_of(table);
@@ -197,6 +198,7 @@ Cluster read_cluster(const std::filesystem::path& path) {
 
   TomlTable gpu = file.table("gpu");
   cluster.gpu.name = gpu.text("name");
+  if (gpu.has("memory_bytes")) cluster.gpu.memory_bytes = sourced(gpu, "memory_bytes", 1, kHuge);
   cluster.gpu.memory_bytes_per_second = sourced(gpu, "memory_bytes_per_second", 1, kHuge);
   if (gpu.has("agreement_bytes_per_second"))
     cluster.gpu.agreement_bytes_per_second = sourced(gpu, "agreement_bytes_per_second", 1, kHuge);

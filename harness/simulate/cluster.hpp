@@ -1,6 +1,7 @@
 // A cluster of GPUs as the simulator sees it: one file of experiments/clusters, each figure with its source.
 #pragma once
 
+#include <compare>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -28,6 +29,7 @@ struct ProductRate {
 
 struct Gpu {
   std::string name;
+  double memory_bytes = 0;  ///< that it has; 0: not known
   double memory_bytes_per_second = 0;
   double agreement_bytes_per_second = 0;   ///< of gradients read for their exact sum of squares; 0: as memory
   double softmax_bytes_per_second = 0;     ///< of scores made probabilities; 0: as memory
@@ -38,6 +40,15 @@ struct Gpu {
   double fp32_product_fraction = 1;  ///< of those rates that operands in fp32 reach
   /// Measured seconds of one factorization by size, ascending; a kind that was not measured is absent.
   std::map<Factorization::Kind, std::vector<std::pair<double, double>>> factorization_seconds;
+};
+
+/// What was measured, over how many ranks and nodes.
+struct MeasuredCollective {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  int ranks = 0;
+  int nodes = 1;
+
+  auto operator<=>(const MeasuredCollective&) const = default;
 };
 
 struct Cluster {
@@ -51,8 +62,8 @@ struct Cluster {
   /// ascending, by number of nodes, ascending.
   std::vector<std::pair<double, std::vector<std::pair<double, double>>>> efficiency;
 
-  /// Measured collectives, instead of a network: by what and by how many ranks, seconds by bytes, ascending.
-  std::map<std::pair<CollectiveKind, int>, std::vector<std::pair<double, double>>> collective_seconds;
+  /// Measured collectives, instead of a network: seconds by bytes, ascending.
+  std::map<MeasuredCollective, std::vector<std::pair<double, double>>> collective_seconds;
 
   DType weights = DType::bf16;  ///< and updates, on the wire and in memory
   /// Forward and backward are what the engine does: layer_work in fp32, and a pass over the gradients.

@@ -64,9 +64,10 @@ bool is_low_confidence(const Workload& workload, const Cluster& cluster) {
 }
 
 void require_fitting(const Mesh& mesh, const Cluster& cluster) {
-  if (mesh.ranks() != cluster.gpus) {
+  const bool is_measured = !cluster.collective_seconds.empty();
+  if (is_measured ? mesh.ranks() != cluster.gpus : mesh.ranks() > cluster.gpus) {
     throw InputError("", "the mesh", fmt::format("{} × {} = {} GPUs", mesh.dp, mesh.tp, mesh.ranks()),
-                     fmt::format("the {} of cluster {}", cluster.gpus, cluster.name));
+                     fmt::format("{}the {} of cluster {}", is_measured ? "" : "up to ", cluster.gpus, cluster.name));
   }
 }
 

@@ -23,14 +23,14 @@ struct TrainingShape {
   std::int64_t sequence = 4096;  ///< tokens a sequence
 };
 
-/// Throws InputError unless the mesh has as many ranks as the cluster has GPUs.
+/// A job may take a part of a cluster, but of a measured one all. Throws InputError where the mesh does not fit.
 void require_fitting(const Mesh& mesh, const Cluster& cluster);
 
 /// Whether some duration of the workload stands on no measurement: eigh or QR without a table in the cluster file or
 /// beyond its sizes, or a nominal count of iterations.
 bool is_low_confidence(const Workload& workload, const Cluster& cluster);
 
-/// The duration of any step of any rank. Throws InputError when the mesh is not the cluster's size, or several
+/// The duration of any step of any rank. Throws InputError where the mesh does not fit the cluster, or several
 /// micro-batches, or the engine's one, do not share the tokens in whole sequences.
 class Durations {
  public:

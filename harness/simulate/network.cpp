@@ -174,14 +174,15 @@ class MeasuredNetwork final : public Network {
     return ranks > 1 ? busiest * ranks / (ranks - 1) : total;
   }
 
-  /// Of the number of ranks measured that is nearest in proportion.
+  /// Of the numbers of nodes and then of ranks measured that are nearest in proportion.
   double seconds(CollectiveKind kind, double bytes, const CommunicationGroup& group) const {
     if (group.ranks == 1 || bytes == 0) return 0;
     const std::vector<std::pair<double, double>>* points = nullptr;
-    double nearest = HUGE_VAL;
+    std::pair nearest(HUGE_VAL, HUGE_VAL);
+    const auto apart = [](double a, double b) { return std::abs(std::log(a / b)); };
     for (const auto& [key, own] : seconds_) {
-      const double distance = std::abs(std::log(static_cast<double>(key.second) / group.ranks));
-      if (key.first != kind || distance >= nearest) continue;
+      const std::pair distance(apart(key.nodes, group.nodes), apart(key.ranks, group.ranks));
+      if (key.kind != kind || distance >= nearest) continue;
       nearest = distance;
       points = &own;
     }
@@ -198,7 +199,7 @@ class MeasuredNetwork final : public Network {
     return points->back().second * bytes / points->back().first;
   }
 
-  std::map<std::pair<CollectiveKind, int>, std::vector<std::pair<double, double>>> seconds_;
+  std::map<MeasuredCollective, std::vector<std::pair<double, double>>> seconds_;
 };
 
 int nodes_of(std::int64_t span, int gpus_per_node) {

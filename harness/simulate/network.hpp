@@ -15,6 +15,8 @@ namespace canzona::harness {
 struct CommunicationGroup {
   int ranks = 1;
   int nodes = 1;  ///< that they are spread over, evenly
+
+  bool operator==(const CommunicationGroup&) const = default;
 };
 
 /// The DP and TP groups of a mesh whose adjacent ranks share nodes of `gpus_per_node`. With tp = gpus_per_node a DP

@@ -1,10 +1,15 @@
 // GPUs as a backend: NCCL between them, one communicator split into the groups of the mesh.
+#include <fmt/format.h>
+
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <utility>
 
+#include "optimized/cuda/check.hpp"
 #include "optimized/cuda/nccl_communicator.hpp"
 #include "optimized/engine/backend.hpp"
+#include "optimized/host/versions.hpp"
 #include "reference/core/error.hpp"
 
 namespace canzona::optimized {
@@ -28,6 +33,21 @@ int gpu_of(const Seat& seat) {
     setenv("NCCL_HOSTID", ("rank " + std::to_string(seat.rank)).c_str(), 0);
   }
   return seat.rank_on_machine % gpus;
+}
+
+/// CUDA's numbers, as 13000.
+std::string dotted(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+std::map<std::string, std::string> versions() {
+  std::map<std::string, std::string> all = host_versions();
+  int version = 0;
+  check(cudaDriverGetVersion(&version));
+  all["driver's CUDA"] = dotted(version);
+  check(cudaRuntimeGetVersion(&version));
+  all["CUDA"] = dotted(version);
+  check(ncclGetVersion(&version));
+  all["NCCL"] = fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
+  return all;
 }
 
 Platform make(const Seat& seat, const Options& options) {
@@ -58,6 +78,7 @@ const BackendRegistration registration{Backend{
                 {"symmetric", WordOption{symmetric_ways()}, "table", "",
                  "who computes symmetric products in bf16 and fp16: cuBLAS, own tiles of one triangle, or whoever was "
                  "measured to be faster"}},
+    .versions = versions,
     .require = [] { count_gpus(); },
     .make = make,
 }};

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "optimized/cuda/check.hpp"
+#include "optimized/device/host_clock.hpp"
 
 namespace canzona::optimized {
 namespace {
@@ -44,8 +45,7 @@ cudaStream_t make_cuda_stream() {
 
 CudaClock::CudaClock(cudaStream_t stream) : stream_(stream) {
   check(cudaEventCreateWithFlags(&base_, cudaEventDefault));
-  check(cudaEventRecord(base_, stream_));
-  check(cudaEventSynchronize(base_));
+  set_base();
 }
 
 CudaClock::~CudaClock() { cudaEventDestroy(base_); }
@@ -56,16 +56,15 @@ double CudaClock::seconds(cudaEvent_t event) {
   float elapsed = 0;
   check(cudaEventElapsedTime(&elapsed, base_, event));
   const double seconds = base_seconds_ + kMilliseconds * static_cast<double>(elapsed);
-  if (kMilliseconds * static_cast<double>(elapsed) > kSoon) {
-    cudaEvent_t next = nullptr;
-    check(cudaEventCreateWithFlags(&next, cudaEventDefault));
-    check(cudaEventRecord(next, stream_));
-    check(cudaEventSynchronize(next));
-    check(cudaEventElapsedTime(&elapsed, base_, next));
-    base_seconds_ += kMilliseconds * static_cast<double>(elapsed);
-    check(cudaEventDestroy(std::exchange(base_, next)));
-  }
+  if (kMilliseconds * static_cast<double>(elapsed) > kSoon) set_base();
   return seconds;
+}
+
+void CudaClock::set_base() {
+  const double before = host_seconds();
+  check(cudaEventRecord(base_, stream_));
+  check(cudaEventSynchronize(base_));
+  base_seconds_ = (before + host_seconds()) / 2;
 }
 
 CudaEvent::CudaEvent(CudaClock& clock, Watchdog& watchdog) : clock_(clock), watchdog_(watchdog) {

@@ -10,7 +10,8 @@
 
 namespace canzona::optimized {
 
-/// Turns CUDA's differences between events, floats of milliseconds, into seconds since the device was taken.
+/// Turns CUDA's differences between events, floats of milliseconds, into seconds on the host's clock, which ranks on
+/// one machine share: within the time that a wait for an event takes to return.
 class CudaClock {
  public:
   explicit CudaClock(cudaStream_t stream);
@@ -21,6 +22,8 @@ class CudaClock {
   double seconds(cudaEvent_t event);
 
  private:
+  void set_base();
+
   cudaStream_t stream_;
   cudaEvent_t base_ = nullptr;
   double base_seconds_ = 0;

@@ -20,7 +20,7 @@ class Event {
   Event& operator=(const Event&) = delete;
   virtual ~Event() = default;
 
-  /// Seconds on the device's clock at which the latest record was passed; after synchronize().
+  /// When the latest record was passed, in seconds on the host's clock (host_clock.hpp); after synchronize().
   virtual double seconds() const = 0;
   /// Blocks the caller until the latest record has been passed.
   virtual void synchronize() = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,6 +47,8 @@ struct Backend {
   std::string kind = "measured";  ///< of what a run records; kEmulated: seconds mean nothing and are not told
   bool has_graphs = false;        ///< Stream::capture gives graphs
   std::vector<OptionDescription> options = {};
+  /// Of libraries and drivers that it uses, by name.
+  std::function<std::map<std::string, std::string>()> versions;
   /// Throws InputError, in one line, where it cannot run here.
   std::function<void()> require = [] {};
   /// All ranks call.

@@ -5,6 +5,7 @@
 
 #include "optimized/engine/backend.hpp"
 #include "optimized/host/host_device.hpp"
+#include "optimized/host/versions.hpp"
 
 namespace canzona::optimized {
 namespace {
@@ -24,6 +25,7 @@ const BackendRegistration registration{Backend{
     .name = "host",
     .description = "OpenBLAS and threads; MPI or shared memory between ranks",
     .citation = "openblas.net; mpi-forum.org",
+    .versions = host_versions,
     .make =
         [](const Seat& seat, const Options&) {
           return Platform{.device = make_host_device(), .free_bytes = available_bytes() / seat.ranks_on_machine};

@@ -3,16 +3,12 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
+#include "optimized/device/host_clock.hpp"
 #include "reference/core/error.hpp"
 
 namespace canzona::optimized {
-
-double host_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 double HostEvent::seconds() const {
   const std::lock_guard lock(mutex_);

@@ -77,7 +77,4 @@ class HostStream final : public Stream {
   std::thread worker_;  // last: it uses what stands above
 };
 
-/// Seconds on the host's monotonic clock.
-double host_seconds();
-
 }  // namespace canzona::optimized

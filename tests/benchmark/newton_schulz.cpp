@@ -6,7 +6,7 @@
 #include <cmath>
 #include <thread>
 
-#include "optimized/host/host_stream.hpp"
+#include "optimized/device/host_clock.hpp"
 #include "tests/benchmark/measured.hpp"
 
 namespace canzona::optimized {

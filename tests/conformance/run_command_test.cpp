@@ -173,7 +173,7 @@ TEST_F(RunCommand, RefusesWhatIsNotAllowed) {
   expect_refused({"run", "--ranks", "2", "--gradient-dtype", "fp16"}, {"--gradient-dtype", "fp16"});
   expect_refused({"run", "--ranks", "2", "--variant", "fast"}, {"variant of muon", "'fast'", "symmetric, dense, gram"});
   expect_refused({"run", "--ranks", "2", "--optimizer", "soap", "--variant", "gram"}, {"variant of soap", "'gram'"});
-  expect_refused({"run", "--ranks", "2", "--predict", "h100-256"}, {"the mesh", "256"});
+  expect_refused({"run", "--ranks", "2", "--predict", "h100-256"}, {"--precision", "'fp32'", "h100-256"});
   expect_refused({"run", "--ranks", "2", "--sequence", "48"}, {"--tokens", "64", "--sequence", "48"});
   expect_refused({"run", "--ranks", "2", "--tokens", "5000"}, {"--tokens", "5000", "--sequence", "4096"});
   expect_refused({"calibrate", "--ranks", "2", "--sequence", "0"}, {"--sequence", "'0'"});
@@ -194,6 +194,7 @@ TEST_F(RunCommand, WhatIsCalibratedPredictsARun) {
   }
   EXPECT_GE(record["prediction"]["median_relative_error"]["optimizer_step"], 0);
   expect_refused({"run", "--ranks", "2", "--predict", cluster, "--precision", "bf16"}, {"--precision", "bf16", "fp32"});
+  expect_refused({"run", "--ranks", "1", "--predict", cluster}, {"the mesh", "1 × 1 = 1", "the 2 of cluster here"});
   const Outcome simulated =
       canzona({"simulate", "--cluster", cluster, "--model", "qwen3-tiny", "--dp", "2", "--tp", "1", "--bucket-size",
                "1000000", "--tokens-per-gpu", "64", "--sequence", "64", "--strategy", "canzona", "--json", "-"});

@@ -76,7 +76,7 @@ TEST_F(Command, SimulateWritesAChromeTrace) {
 }
 
 TEST_F(Command, SimulateRefusesClustersThatDoNotFitOrAreSpoilt) {
-  expect_refused({"simulate", "--dp", "16", "--tp", "8"}, {"16 × 8 = 128 GPUs", "the 256 of cluster h100-256"});
+  expect_refused({"simulate", "--dp", "64", "--tp", "8"}, {"64 × 8 = 512 GPUs", "up to the 256 of cluster h100-256"});
   expect_refused({"simulate", "--cluster", "b300"}, {"cluster", "'b300'", "a100-256, h100-256"});
   expect_refused({"simulate", "--tokens-per-gpu", "0"}, {"--tokens-per-gpu", "'0'"});
   expect_refused({"simulate", "--uneven", "magic"}, {"--uneven", "'magic'", "per-owner, padded, send-recv"});

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "optimized/device/host_clock.hpp"
 #include "reference/core/error.hpp"
 #include "tests/device/device_under_test.hpp"
 
@@ -79,6 +80,16 @@ TEST_F(DeviceStreams, EventsTellTheTime) {
   a->record(*after);
   after->synchronize();
   EXPECT_GE(after->seconds() - event->seconds(), 0.02);
+}
+
+// Ranks on one machine tell their times on one clock.
+TEST_F(DeviceStreams, EventsTellTheTimeOnTheHostsClock) {
+  constexpr double kLate = 0.2;  // by which a busy machine may notice an event too late
+  const double before = host_seconds();
+  a->record(*event);
+  event->synchronize();
+  EXPECT_GE(event->seconds(), before - kLate);
+  EXPECT_LE(event->seconds(), host_seconds() + kLate);
 }
 
 // As CUDA's: nothing is done to memory that a failed step left halfway, on whatever stream.

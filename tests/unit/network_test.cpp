@@ -184,7 +184,7 @@ Cluster measured() {
   for (const int ranks : {2, 4}) {
     for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
                                       CollectiveKind::all_gather, CollectiveKind::all_to_all})
-      cluster.collective_seconds[{kind, ranks}] = {{1000, 1e-5 * ranks}, {2000, 3e-5 * ranks}, {4000, 5e-5 * ranks}};
+      cluster.collective_seconds[{kind, ranks, 1}] = {{1000, 1e-5 * ranks}, {2000, 3e-5 * ranks}, {4000, 5e-5 * ranks}};
   }
   return cluster;
 }
@@ -197,6 +197,15 @@ TEST(MeasuredNetwork, IsLinearBetweenWhatWasMeasured) {
   EXPECT_NEAR(network->all_reduce(8000, {2, 1}), 2e-4, 1e-12) << "bandwidth above the largest";
   EXPECT_NEAR(network->all_to_all(1000, {8, 1}), 4e-5, 1e-12) << "the nearest number of ranks";
   EXPECT_EQ(network->all_gather({1000}, {1, 1}, Uneven::padded), 0) << "a group of one";
+}
+
+TEST(MeasuredNetwork, GroupsOfOneSizeWithinAndAcrossNodesDiffer) {
+  Cluster cluster = measured();
+  cluster.collective_seconds[{CollectiveKind::all_reduce, 4, 4}] = {{1000, 7e-5}};
+  const auto network = measured_network(cluster);
+  EXPECT_NEAR(network->all_reduce(1000, {4, 1}), 4e-5, 1e-12);
+  EXPECT_NEAR(network->all_reduce(1000, {4, 4}), 7e-5, 1e-12);
+  EXPECT_NEAR(network->all_reduce(1000, {2, 3}), 7e-5, 1e-12) << "the nearest number of nodes, before that of ranks";
 }
 
 TEST(MeasuredNetwork, TheBusiestRankOfUnevenSharesCounts) {
