@@ -16,8 +16,9 @@
 #   --precision NAME        fp32, bf16 or fp16 [bf16; fp32 on the host]
 #   --cluster NAME|PATH     the cluster file that is nearest to this one, for what is said beforehand [h100-256; none on the host]
 #   --launcher NAME         srun or mpirun [srun in a Slurm job]
-#   --launcher-option TEXT  given to it too, such as --mpi=pmix or --hostfile=FILE; may be repeated
+#   --launcher-option TEXT  given to it too, such as --hostfile=FILE; may be repeated (srun makes its ranks by SLURM_MPI_TYPE [pmix])
 #   --deadline SECONDS      how long a rank waits for another before the point counts as failed [120]
+#   --limit SECONDS         after which a launch is ended [3600]
 #   --built DIR             where the command is [build/release/bin]
 #   --out DIR               where everything goes [build/study]
 #   --dry-run               prints the memory, the predicted time and every command; needs no GPU and no job
@@ -28,7 +29,7 @@ checkout=${CANZONA_ROOT:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
 
 backend=cuda nodes=${SLURM_JOB_NUM_NODES:-1} ranks_per_node=${SLURM_NTASKS_PER_NODE:-8} tp=
 models=qwen3-1.7b,qwen3-4b,qwen3-8b,qwen3-14b,qwen3-32b strategies=all optimizers=muon,shampoo,soap
-checks=qwen3-tiny,qwen3-mini repeats=3 steps=20 tokens='' precision='' cluster='' deadline=120
+checks=qwen3-tiny,qwen3-mini repeats=3 steps=20 tokens='' precision='' cluster='' deadline=120 limit=3600
 launcher=${SLURM_JOB_ID:+srun} launcher_options=() built=$checkout/build/release/bin out=$checkout/build/study dry_run=
 bad() { printf 'cluster.sh: %s\n' "$1" >&2; exit 2; }
 while [ $# -gt 0 ]; do
@@ -54,13 +55,14 @@ while [ $# -gt 0 ]; do
     --launcher) launcher=$2 ;;
     --launcher-option) launcher_options+=("$2") ;;
     --deadline) deadline=$2 ;;
+    --limit) limit=$2 ;;
     --built) built=$(realpath "$2") ;;
     --out) out=$(realpath -m "$2") ;;
     *) bad "unknown argument '$1'; see --help" ;;
   esac
   shift 2
 done
-for number in "$nodes" "$ranks_per_node" "${tp:-1}" "$repeats" "$steps"; do
+for number in "$nodes" "$ranks_per_node" "${tp:-1}" "$repeats" "$steps" "$limit"; do
   [[ $number =~ ^[1-9][0-9]*$ ]] || bad "'$number' is no positive number"
 done
 launcher=${launcher:-mpirun}
@@ -91,15 +93,20 @@ launch() {
   local on=$1
   shift
   if [ "$launcher" = srun ]; then
-    set -- srun --nodes="$on" --ntasks-per-node="$ranks_per_node" --kill-on-bad-exit=1 "${launcher_options[@]}" "$@"
+    set -- srun --nodes="$on" --ntasks=$((on * ranks_per_node)) --ntasks-per-node="$ranks_per_node" --kill-on-bad-exit=1 "${launcher_options[@]}" "$@"
   else
-    set -- mpirun -np $((on * ranks_per_node)) --map-by "ppr:$ranks_per_node:node:oversubscribe" "${launcher_options[@]}" "$@"
+    set -- mpirun -np $((on * ranks_per_node)) --map-by "ppr:$ranks_per_node:node:oversubscribe" "${carried[@]}" "${launcher_options[@]}" "$@"
   fi
-  if [ "$dry_run" ]; then printf '%s\n' "$*"; else exec "$@"; fi
+  if [ "$dry_run" ]; then printf '%s\n' "$*"; else exec timeout --kill-after=30 "$limit" "$@"; fi
 }
-if [ "$launcher" = mpirun ]; then # Open MPI: as root too, and ranks that wait leave a core that they share to others
+carried=()
+if [ "$launcher" = srun ]; then
+  export SLURM_MPI_TYPE=${SLURM_MPI_TYPE:-pmix}
+  [ ! "${SLURM_CPUS_PER_TASK-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # steps do not take it from the job
+else # Open MPI: as root too; ranks that wait leave a core that they share to others; the environment goes to other nodes by name
   [ "$(id -u)" != 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   [ "$ranks_per_node" -le "$(nproc)" ] || export OMPI_MCA_mpi_yield_when_idle=1
+  for name in $(compgen -e | grep -E '^(CANZONA_ROOT|LD_LIBRARY_PATH|(CUDA|NCCL|OMP|OPENBLAS)_.*)$'); do carried+=(-x "$name"); done
 fi
 
 say() { [ "$dry_run" ] || printf '%s\n' "$*"; }
@@ -165,7 +172,7 @@ calibrate() {
     for optimizer in "${optimizers[@]}"; do
       point "$model" "$optimizer"
       make_file "$nodes" "$out/clusters/$(basename "$model" .json)-$optimizer.toml" "$canzona" calibrate "${options[@]}" "${engine[@]}" \
-        --output "$out/clusters/$(basename "$model" .json)-$optimizer.toml"
+        --precision "$precision" --output "$out/clusters/$(basename "$model" .json)-$optimizer.toml"
     done
   done
 }

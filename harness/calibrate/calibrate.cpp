@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
-#include <tuple>
 
 #include "harness/calibrate/figures.hpp"
 #include "harness/record/provenance.hpp"
@@ -25,8 +25,6 @@ namespace {
 
 using optimized::Buffer;
 using optimized::DevicePointer;
-using optimized::MatrixIn;
-using optimized::MatrixOut;
 using optimized::Rank;
 using optimized::Transpose;
 
@@ -45,12 +43,12 @@ struct Probe {
 class Probes {
  public:
   Probes(Rank& rank, const CalibrationRequest& request, const Workload& workload, int ranks_per_node)
-      : rank_(rank), workload_(workload), stream_(rank.device.make_stream()) {
+      : rank_(rank), workload_(workload), type_(request.type), stream_(rank.device.make_stream()) {
     add_launch();
     add_pass();
     add_agreement();
     add_softmax(operations_of(workload, request.tokens));
-    add_products(products_of(workload, request.tokens));
+    add_products(products_of(workload, request.tokens, type_));
     for (const auto& [kind, n] : factorizations_of(workload)) add_factorization(kind, n);
     const std::vector<std::int64_t> sizes = collective_sizes(workload, request.tokens);
     const CommunicationGroup dp = dp_group(workload.mesh, ranks_per_node);
@@ -126,34 +124,45 @@ class Probes {
     });
     const auto pass = std::get<AttentionPass>(*found);
     const std::int64_t rows = pass.shape.heads() * pass.shape.tokens();
-    const auto scores = elements(pass.shape.scores());
-    buffers_.push_back(rank_.device.allocate_elements<double>(2 * rows));
-    const auto largest = buffers_.back().as<double>();
-    probes_.push_back({[pass, scores, largest, rows](optimized::Stream& stream) {
-                         softmax(stream, pass.shape, scores, largest, largest + rows);
+    elements(pass.shape.scores());
+    const Buffer& scores = buffers_.back();
+    const auto largest = buffers_.emplace_back(rank_.device.allocate_elements<double>(2 * rows)).as<double>();
+    probes_.push_back({[this, pass, address = scores.as<std::byte>().raw(), largest, rows](optimized::Stream& stream) {
+                         optimized::with_weight_type(type_, [&]<class T>(T) {
+                           softmax(stream, pass.shape, DevicePointer<T>(reinterpret_cast<T*>(address)), largest,
+                                   largest + rows);
+                         });
                        },
-                       [bytes = pass.softmax_bytes()](Cluster& cluster, double seconds) {
+                       [bytes = pass.softmax_elements() * bytes_of(type_)](Cluster& cluster, double seconds) {
                          cluster.gpu.softmax_bytes_per_second = static_cast<double>(bytes) / seconds;
                        }});
   }
 
   void add_products(const std::set<ProductKey>& keys) {
     std::int64_t largest = 0;
-    for (const auto& [kind, m, n, k, count] : keys)
-      largest = std::max({largest, count * m * k, count * k * n, count * m * n});
-    const auto A = elements(largest), B = elements(largest), C = elements(largest);
+    for (const ProductKey& key : keys)
+      largest = std::max({largest, key.count * key.m * key.k, key.count * key.k * key.n, key.count * key.m * key.n});
+    operands_ = {elements(largest), elements(largest), elements(largest)};
     weights_ = elements(std::max(workload_.buffer.numel(), largest));
     for (const ProductKey& key : keys) {
-      probes_.push_back({[=, this](optimized::Stream& stream) { multiply(stream, key, A, B, C); },
-                         [key](Cluster& cluster, double seconds) { enter_products(cluster, key, seconds); }});
+      probes_.push_back({[this, key](optimized::Stream& stream) {
+                           optimized::with_weight_type(key.type, [&]<class T>(T) { multiply<T>(stream, key); });
+                         },
+                         [this, key](Cluster& cluster, double seconds) { enter_products(cluster, key, seconds); }});
     }
   }
 
-  void multiply(optimized::Stream& stream, const ProductKey& key, DevicePointer<float> A, DevicePointer<float> B,
-                DevicePointer<float> C) {
-    const auto [kind, m, n, k, count] = key;
-    auto& algebra = rank_.device.linear_algebra();
-    const MatrixOut out{C, m, n};
+  template <class T>
+  static DevicePointer<T> as(DevicePointer<float> floats) {
+    return DevicePointer<T>(reinterpret_cast<T*>(floats.raw()));
+  }
+
+  template <class T>
+  void multiply(optimized::Stream& stream, const ProductKey& key) {
+    const auto [kind, type, m, n, k, count] = key;
+    const auto A = as<T>(operands_[0]), B = as<T>(operands_[1]);
+    auto& algebra = rank_.device.linear_algebra().in<T>();
+    const optimized::MatrixView<T> out{as<T>(operands_[2]), m, n};
     const Transpose no = Transpose::no, yes = Transpose::yes;
     switch (kind) {
       case ProductKind::plain: return algebra.products(stream, 1, {A, m, k}, no, {B, k, n}, no, 0, out, count);
@@ -163,27 +172,28 @@ class Probes {
         return algebra.products(stream, 1, {A, k, m}, yes, {B, k, n}, no, 0, out, count);
       case ProductKind::symmetric: return algebra.symmetric_product(stream, 1, {A, m, k}, no, 0, out);
       case ProductKind::forward:
-        return algebra.product(stream, 1, {A, m, k}, no, {next_weights(k * n), n, k}, yes, 0, out);
+        return algebra.product(stream, 1, {A, m, k}, no, {next_weights<T>(k * n), n, k}, yes, 0, out);
       case ProductKind::input_gradient:
-        return algebra.product(stream, 1, {A, m, k}, no, {next_weights(k * n), k, n}, no, 0, out);
+        return algebra.product(stream, 1, {A, m, k}, no, {next_weights<T>(k * n), k, n}, no, 0, out);
     }
   }
 
   /// Other ones each time: by the time that they recur, a whole model has passed through the cache.
-  DevicePointer<float> next_weights(std::int64_t count) {
+  template <class T>
+  DevicePointer<T> next_weights(std::int64_t count) {
     if (next_weight_ + count > workload_.buffer.numel()) next_weight_ = 0;
-    const DevicePointer<float> weights = weights_ + next_weight_;
+    const DevicePointer<T> weights = as<T>(weights_) + next_weight_;
     next_weight_ += count;
     return weights;
   }
 
   /// Where two kinds have one shape, the rate is that of both together.
-  static void enter_products(Cluster& cluster, const ProductKey& key, double seconds) {
-    const auto [kind, m, n, k, count] = key;
-    ProductRate rate{static_cast<double>(m), static_cast<double>(n), static_cast<double>(k), 0};
-    auto& rates = kind == ProductKind::symmetric ? cluster.gpu.symmetric_rates : cluster.gpu.product_rates;
+  void enter_products(Cluster& cluster, const ProductKey& key, double seconds) const {
+    ProductRate rate{static_cast<double>(key.m), static_cast<double>(key.n), static_cast<double>(key.k), 0};
+    ProductRates& of_type = key.type == type_ ? cluster.gpu.rates : cluster.gpu.fp32_rates;
+    auto& rates = key.kind == ProductKind::symmetric ? of_type.symmetric : of_type.plain;
     const double launch = std::min(cluster.gpu.launch_seconds, seconds / 2);
-    rate.flops_per_second = static_cast<double>(count) * 2 * rate.m * rate.n * rate.k / (seconds - launch);
+    rate.flops_per_second = static_cast<double>(key.count) * 2 * rate.m * rate.n * rate.k / (seconds - launch);
     const auto same = std::find_if(rates.begin(), rates.end(), [&](const ProductRate& other) {
       return other.m == rate.m && other.n == rate.n && other.k == rate.k;
     });
@@ -262,7 +272,9 @@ class Probes {
 
   Rank& rank_;
   const Workload& workload_;
+  const DType type_;
   std::vector<Buffer> buffers_;
+  std::array<DevicePointer<float>, 3> operands_;
   DevicePointer<float> weights_;
   std::int64_t next_weight_ = 0;
   std::vector<std::unique_ptr<optimized::Collective>> collectives_;
@@ -290,12 +302,13 @@ std::size_t count_figures(const CalibrationRequest& request, const Workload& wor
   std::size_t collectives = 0;
   for (const int ranks : std::set<int>{workload.mesh.dp, workload.mesh.tp})
     collectives += ranks > 1 ? 4 * collective_sizes(workload, request.tokens).size() : 0;
-  return static_cast<std::size_t>(request.rounds) *
-         (4 + products_of(workload, request.tokens).size() + factorizations_of(workload).size() + collectives);
+  return static_cast<std::size_t>(request.rounds) * (4 + products_of(workload, request.tokens, request.type).size() +
+                                                     factorizations_of(workload).size() + collectives);
 }
 
 Calibration::Calibration(Rank& rank, const CalibrationRequest& request, const Workload& workload)
     : rank_(rank),
+      type_(request.type),
       machines_(machines_of(rank)),
       probes_(std::make_unique<Probes>(rank, request, workload, machines_.ranks_on(machines_.hosts.front()))),
       samples_(probes_->all().size()) {
@@ -329,13 +342,14 @@ Cluster Calibration::cluster() {
   cluster.gpus_per_node = machines_.ranks_on(machines_.hosts.front());
   if (machines_.devices.front().empty())  // the host's cores
     cluster.cores_per_rank = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / cluster.gpus_per_node);
-  cluster.weights = DType::fp32;
+  cluster.weights = type_;
   cluster.trains_as_engine = true;
   for (std::size_t index = 0; index < samples_.size(); ++index)
     probes_->all()[index].enter(cluster, spread_of(of_all[index]).median);
-  const auto by_size = [](const ProductRate& a, const ProductRate& b) { return a.size() < b.size(); };
-  std::stable_sort(cluster.gpu.product_rates.begin(), cluster.gpu.product_rates.end(), by_size);
-  std::stable_sort(cluster.gpu.symmetric_rates.begin(), cluster.gpu.symmetric_rates.end(), by_size);
+  for (ProductRates* rates : {&cluster.gpu.rates, &cluster.gpu.fp32_rates}) {
+    for (auto* own : {&rates->plain, &rates->symmetric})
+      std::stable_sort(own->begin(), own->end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  }
   return cluster;
 }
 

@@ -18,7 +18,8 @@ namespace canzona::harness {
 struct CalibrationRequest {
   Point point;  ///< whose products, factorizations and groups are measured; its strategy does not matter
   optimized::Tokens tokens;
-  std::int64_t rounds = 7;  ///< of which the median counts
+  DType type = DType::fp32;  ///< of weights, activations and the optimizer's products in two bytes
+  std::int64_t rounds = 7;   ///< of which the median counts
 };
 
 class Probes;
@@ -41,6 +42,7 @@ class Calibration {
 
  private:
   optimized::Rank& rank_;
+  DType type_;
   Machines machines_;
   std::unique_ptr<Probes> probes_;
   std::vector<std::vector<double>> samples_;  // by figure

@@ -8,24 +8,27 @@
 namespace canzona::harness {
 namespace {
 
-void add_products(std::set<ProductKey>& keys, const MatrixCost& cost) {
-  for (const MatrixProduct& own : cost.products)
-    keys.insert({own.is_symmetric ? ProductKind::symmetric : ProductKind::plain, own.m, own.n, own.k, 1});
+void add_products(std::set<ProductKey>& keys, const MatrixCost& cost, DType type) {
+  for (const MatrixProduct& own : cost.products) {
+    const bool low = bytes_of(own.type) < bytes_of(DType::fp32);
+    keys.insert({own.is_symmetric ? ProductKind::symmetric : ProductKind::plain, low ? type : DType::fp32, own.m, own.n,
+                 own.k, 1});
+  }
 }
 
-ProductKey key_of(const WeightProduct& own) {
+ProductKey key_of(const WeightProduct& own, DType type) {
   const Product& product = own.product;
   const ProductKind kind = own.kind == WeightProduct::Kind::forward          ? ProductKind::forward
                            : own.kind == WeightProduct::Kind::input_gradient ? ProductKind::input_gradient
                                                                              : ProductKind::left_transposed;
-  return {kind, product.m, product.n, product.k, product.count};
+  return {kind, type, product.m, product.n, product.k, product.count};
 }
 
-ProductKey key_of(const Product& own) {
+ProductKey key_of(const Product& own, DType type) {
   const ProductKind kind = own.transposes_a   ? ProductKind::left_transposed
                            : own.transposes_b ? ProductKind::right_transposed
                                               : ProductKind::plain;
-  return {kind, own.m, own.n, own.k, own.count};
+  return {kind, type, own.m, own.n, own.k, own.count};
 }
 
 }  // namespace
@@ -40,16 +43,16 @@ std::vector<LayerOperation> operations_of(const Workload& workload, const optimi
   return operations;
 }
 
-std::set<ProductKey> products_of(const Workload& workload, const optimized::Tokens& tokens) {
+std::set<ProductKey> products_of(const Workload& workload, const optimized::Tokens& tokens, DType type) {
   std::set<ProductKey> keys;
   for (const Parameter& parameter : workload.model.parameters) {
-    add_products(keys, workload.cost.of(parameter));
-    add_products(keys, workload.cost.refresh_of(parameter));
+    add_products(keys, workload.cost.of(parameter), type);
+    add_products(keys, workload.cost.refresh_of(parameter), type);
   }
   for (const LayerOperation& operation : operations_of(workload, tokens)) {
-    if (const auto* own = std::get_if<WeightProduct>(&operation)) keys.insert(key_of(*own));
+    if (const auto* own = std::get_if<WeightProduct>(&operation)) keys.insert(key_of(*own, type));
     if (const auto* pass = std::get_if<AttentionPass>(&operation)) {
-      for (const Product& product : pass->products()) keys.insert(key_of(product));
+      for (const Product& product : pass->products()) keys.insert(key_of(product, type));
     }
   }
   return keys;

@@ -21,6 +21,7 @@ namespace {
 
 struct CalibrateArguments : CommonArguments {
   LaunchArguments launch;
+  std::string precision = "fp32";
   std::string rounds = "7";
   std::string output;
 };
@@ -37,7 +38,9 @@ int run(CalibrateArguments arguments) {
       throw InputError("an emulated device tells no time: there is nothing to calibrate");
     settle_mesh(arguments, ranks);
     arguments.strategy = "canzona";
-    request = {points_of(arguments).front(), tokens_of(arguments.launch.tokens, arguments.launch.sequence),
+    const Point point = points_of(arguments).front();
+    const reference::Precision precision = precision_of(arguments.precision, point.gradient);
+    request = {point, tokens_of(arguments.launch.tokens, arguments.launch.sequence), precision.wire.parameter,
                positive("--rounds", arguments.rounds, 1000)};
     workload = make_workload(request->point.request);
     if (writes) {
@@ -45,7 +48,10 @@ int run(CalibrateArguments arguments) {
       progress.emplace("calibrate", count_figures(*request, *workload));
     }
     return Launch{workload->mesh,
-                  identity_of({.points = {request->point}, .engine = {.tokens = request->tokens}, .backend = {}})};
+                  identity_of({.points = {request->point},
+                               .engine = {.tokens = request->tokens,
+                                          .precision = precision_of(arguments.precision, request->point.gradient)},
+                               .backend = {}})};
   };
   const auto body = [&](optimized::Rank& rank) {
     if (rank.index == 0) gpu_name = rank.device.name();
@@ -81,6 +87,11 @@ void add_calibrate(CLI::App& app, Runner& chosen) {
   command->remove_option(command->get_option("--strategy"));
   command->remove_option(command->get_option("--json"));
   command->get_option("--bucket-size")->capture_default_str();
+  command
+      ->add_option("--precision", arguments->precision,
+                   "of weights, activations and what an optimizer computes in two bytes: fp32, bf16 or fp16")
+      ->type_name("DTYPE")
+      ->capture_default_str();
   command->add_option("--rounds", arguments->rounds, "how often each figure is measured; the median counts")
       ->type_name("N")
       ->capture_default_str();

@@ -13,6 +13,7 @@
 #include "harness/report/load_report.hpp"
 #include "optimized/engine/footprint.hpp"
 #include "reference/core/error.hpp"
+#include "reference/core/parallel.hpp"
 #include "reference/plan/json.hpp"
 #include "reference/schedule/schedule.hpp"
 
@@ -66,9 +67,10 @@ ordered_json memory_of_run(const PlanArguments& arguments, const Point& point, c
   optimized::EngineSettings settings;
   settings.precision = precision_of(arguments.precision, point.gradient);
   settings.tokens = tokens_of(arguments.tokens, arguments.sequence);
-  std::vector<optimized::Ledger> ranks;
-  for (int rank = 0; rank < workload.mesh.ranks(); ++rank)
-    ranks.push_back(optimized::footprint(workload, rank, settings));
+  std::vector<optimized::Ledger> ranks(static_cast<std::size_t>(workload.mesh.ranks()));
+  for_each_in_parallel(workload.mesh.ranks(), [&](int rank) {
+    ranks[static_cast<std::size_t>(rank)] = optimized::footprint(workload, rank, settings);
+  });
   return memory_record(ranks);
 }
 

@@ -104,7 +104,7 @@ SimulationSettings prediction_of(const RunRequest& request, const std::string& c
   if (request.predicts_itself) {
     settings.cluster.name = kSelf;
     settings.cluster.gpus = settings.cluster.gpus_per_node = request.points.front().request.mesh.ranks();
-    settings.cluster.weights = DType::fp32;
+    settings.cluster.weights = request.engine.precision.wire.parameter;
   } else {
     settings.cluster = find_cluster(cluster);
   }
@@ -176,7 +176,8 @@ int run(const RunArguments& arguments) {
     RunHooks hooks{.advance = [&] { progress->advance(); }, .interrupted = interrupted};
     Calibration* calibration = nullptr;
     if (prepared->request.predicts_itself) {
-      const CalibrationRequest figures{prepared->request.points.front(), prepared->request.engine.tokens};
+      const CalibrationRequest figures{prepared->request.points.front(), prepared->request.engine.tokens,
+                                       prepared->request.engine.precision.wire.parameter};
       calibration = &rank.make<Calibration>(rank, figures, prepared->workloads.front());
       hooks.before_turn = [calibration] { calibration->measure_round(); };
     }

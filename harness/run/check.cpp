@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <limits>
 
 #include "harness/run/determined.hpp"
 #include "optimized/optimizers/optimizer.hpp"
 #include "reference/core/error.hpp"
+#include "reference/core/parallel.hpp"
 #include "reference/model/shard.hpp"
 
 namespace canzona::harness {
@@ -178,19 +178,11 @@ void DenseChecks::derive_low_bounds(const Workload& workload, std::int64_t round
 /// Several at once: everybody else waits for them.
 std::vector<DenseChecks::Dense> DenseChecks::run_disturbed(const Workload& workload, int count, double unit) const {
   std::vector<Dense> runs(static_cast<std::size_t>(count));
-  std::exception_ptr failure;
-#pragma omp parallel for schedule(dynamic)
-  for (int index = 0; index < count; ++index) {
-    try {
-      reference::Objective<float> objective = objective_;
-      objective.disturb(static_cast<std::uint64_t>(index + 1), unit);
-      runs[static_cast<std::size_t>(index)] = run(workload, objective);
-    } catch (...) {
-#pragma omp critical
-      failure = std::current_exception();
-    }
-  }
-  if (failure) std::rethrow_exception(failure);
+  for_each_in_parallel(count, [&](int index) {
+    reference::Objective<float> objective = objective_;
+    objective.disturb(static_cast<std::uint64_t>(index + 1), unit);
+    runs[static_cast<std::size_t>(index)] = run(workload, objective);
+  });
   return runs;
 }
 

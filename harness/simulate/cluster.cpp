@@ -224,8 +224,10 @@ Cluster read_cluster(const std::filesystem::path& path) {
   cluster.trains_as_engine = training == "engine";
   if (file.has("cores_per_rank")) cluster.cores_per_rank = static_cast<int>(file.integer("cores_per_rank", 1, 1 << 20));
 
-  read_products(file, "gemm", cluster.gpu.product_rates);
-  if (file.has("symmetric")) read_products(file, "symmetric", cluster.gpu.symmetric_rates);
+  read_products(file, "gemm", cluster.gpu.rates.plain);
+  if (file.has("symmetric")) read_products(file, "symmetric", cluster.gpu.rates.symmetric);
+  if (file.has("gemm_fp32")) read_products(file, "gemm_fp32", cluster.gpu.fp32_rates.plain);
+  if (file.has("symmetric_fp32")) read_products(file, "symmetric_fp32", cluster.gpu.fp32_rates.symmetric);
   if (file.has("factorization")) {
     for (TomlTable& table : file.tables("factorization")) read_factorization(table, cluster.gpu);
   }

@@ -27,17 +27,22 @@ struct ProductRate {
   double size() const;  ///< (m·n·k)^⅓
 };
 
+/// By ascending size.
+struct ProductRates {
+  std::vector<ProductRate> plain;
+  std::vector<ProductRate> symmetric;  ///< of A·Aᵀ, in FLOPs of the whole product; empty where it is made like others
+};
+
 struct Gpu {
   std::string name;
   double memory_bytes = 0;  ///< that it has; 0: not known
   double memory_bytes_per_second = 0;
-  double agreement_bytes_per_second = 0;   ///< of gradients read for their exact sum of squares; 0: as memory
-  double softmax_bytes_per_second = 0;     ///< of scores made probabilities; 0: as memory
-  double launch_seconds = 0;               ///< of one kernel
-  std::vector<ProductRate> product_rates;  ///< of bf16 operands, by ascending size
-  /// The same of A·Aᵀ, in FLOPs of the whole product; empty where such products are made like others.
-  std::vector<ProductRate> symmetric_rates;
-  double fp32_product_fraction = 1;  ///< of those rates that operands in fp32 reach
+  double agreement_bytes_per_second = 0;  ///< of gradients read for their exact sum of squares; 0: as memory
+  double softmax_bytes_per_second = 0;    ///< of scores made probabilities; 0: as memory
+  double launch_seconds = 0;              ///< of one kernel
+  ProductRates rates;                     ///< of operands of the weights' type
+  ProductRates fp32_rates;                ///< of fp32 operands beside narrower weights; empty: a fraction of those
+  double fp32_product_fraction = 1;
   /// Measured seconds of one factorization by size, ascending; a kind that was not measured is absent.
   std::map<Factorization::Kind, std::vector<std::pair<double, double>>> factorization_seconds;
 };

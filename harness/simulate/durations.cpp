@@ -29,6 +29,15 @@ Nanoseconds nanoseconds(double seconds) {
   return std::llround(seconds * 1e9);
 }
 
+double rate_of(const ProductRates& rates, double m, double n, double k, bool is_symmetric) {
+  return product_rate(is_symmetric && !rates.symmetric.empty() ? rates.symmetric : rates.plain, m, n, k);
+}
+
+double fp32_rate(const Gpu& gpu, double m, double n, double k, bool is_symmetric) {
+  if (!gpu.fp32_rates.plain.empty()) return rate_of(gpu.fp32_rates, m, n, k, is_symmetric);
+  return gpu.fp32_product_fraction * rate_of(gpu.rates, m, n, k, is_symmetric);
+}
+
 double factorization_seconds(const Gpu& gpu, const Factorization& factorization) {
   const auto n = static_cast<double>(factorization.n);
   const auto times = static_cast<double>(factorization.times);
@@ -43,7 +52,7 @@ double factorization_seconds(const Gpu& gpu, const Factorization& factorization)
   const bool eigh = factorization.kind == Factorization::Kind::eigh;
   const double passes = eigh ? kFp32 * n * n * n / 3 : 0;  // bytes: Σ over columns of the trailing matrix
   const double reduction = eigh ? 4 * n * n * n / 3 : 0;   // FLOPs made in those passes
-  const double rate = product_rate(gpu.product_rates, n, n, n) * gpu.fp32_product_fraction;
+  const double rate = fp32_rate(gpu, n, n, n, false);
   const double rest = static_cast<double>(Factorization{factorization.kind, factorization.n, 1}.flops()) - reduction;
   return times * (kKernelsPerColumn * n * gpu.launch_seconds + passes / gpu.memory_bytes_per_second + rest / rate);
 }
@@ -144,16 +153,15 @@ Nanoseconds Durations::of(const Action& action, int rank, std::int64_t iteration
 
 double Durations::product_seconds(double m, double n, double k, DType type, bool is_symmetric) const {
   const bool low = bytes_of(type) < bytes_of(DType::fp32);
-  const bool halves = is_symmetric && !cluster_.gpu.symmetric_rates.empty();
-  const double rate = product_rate(halves ? cluster_.gpu.symmetric_rates : cluster_.gpu.product_rates, m, n, k) *
-                      (low ? 1 : cluster_.gpu.fp32_product_fraction);
+  const Gpu& gpu = cluster_.gpu;
+  const double rate = low ? rate_of(gpu.rates, m, n, k, is_symmetric) : fp32_rate(gpu, m, n, k, is_symmetric);
   const double bytes = static_cast<double>(bytes_of(type)) * (m * k + k * n + m * n);
   return cluster_.gpu.launch_seconds + std::max(2 * m * n * k / rate, bytes / cluster_.gpu.memory_bytes_per_second);
 }
 
 double Durations::product_seconds(const Product& product) const {
   const double one = product_seconds(static_cast<double>(product.m), static_cast<double>(product.n),
-                                     static_cast<double>(product.k), DType::fp32);
+                                     static_cast<double>(product.k), wire_.parameter);
   const double launch = cluster_.gpu.launch_seconds;
   return launch + static_cast<double>(product.count) * (one - launch);
 }
@@ -182,7 +190,7 @@ Durations::LayerSeconds Durations::decoder_layer(const ModelConfig& config) cons
   // Scores and values, half of them masked: 2 products of sequence × sequence × head_dim for each head and sequence.
   const double heads = static_cast<double>(config.num_attention_heads) / tp * tokens / sequence;
   const double attention_rate =
-      product_rate(cluster_.gpu.product_rates, sequence, sequence, static_cast<double>(config.head_dim));
+      product_rate(cluster_.gpu.rates.plain, sequence, sequence, static_cast<double>(config.head_dim));
   const double attention = cluster_.gpu.launch_seconds +
                            heads * 2 * sequence * sequence * static_cast<double>(config.head_dim) / attention_rate;
   // Two norms and two residual sums read and write the activations; SwiGLU reads gate and up and writes one.
@@ -218,7 +226,8 @@ Durations::LayerSeconds Durations::engine_layer(int layer) const {
   const double samples = workload_.training.batch / workload_.training.micro_batches;
   for (const Slot& slot : workload_.buffer.slots) {
     if (workload_.model.parameters[slot.parameter].layer == layer)
-      seconds.backward += samples * memory_seconds(3 * kFp32 * static_cast<double>(slot.elements.size()));
+      seconds.backward +=
+          samples * memory_seconds((2 * kFp32 + weight_bytes()) * static_cast<double>(slot.elements.size()));
   }
   return seconds;
 }
@@ -226,12 +235,13 @@ Durations::LayerSeconds Durations::engine_layer(int layer) const {
 double Durations::operations_seconds(const std::vector<LayerOperation>& operations) const {
   double seconds = 0;
   for (const LayerOperation& operation : operations) {
-    seconds += std::visit(Overloaded{[&](const WeightProduct& own) { return product_seconds(own.product); },
-                                     [&](const AttentionPass& own) { return attention_seconds(own); },
-                                     [&](const ReduceActivations& own) {
-                                       return network_.all_reduce(kFp32 * static_cast<double>(own.elements), tp_);
-                                     }},
-                          operation);
+    seconds +=
+        std::visit(Overloaded{[&](const WeightProduct& own) { return product_seconds(own.product); },
+                              [&](const AttentionPass& own) { return attention_seconds(own); },
+                              [&](const ReduceActivations& own) {
+                                return network_.all_reduce(weight_bytes() * static_cast<double>(own.elements), tp_);
+                              }},
+                   operation);
   }
   return seconds;
 }
@@ -239,8 +249,9 @@ double Durations::operations_seconds(const std::vector<LayerOperation>& operatio
 double Durations::attention_seconds(const AttentionPass& pass) const {
   double seconds = 0;
   for (const Product& product : pass.products()) seconds += product_seconds(product);
-  for (const std::int64_t bytes : pass.elementwise_bytes()) seconds += memory_seconds(static_cast<double>(bytes));
-  const auto softmax = static_cast<double>(pass.softmax_bytes());
+  for (const std::int64_t elements : pass.elementwise_elements())
+    seconds += memory_seconds(weight_bytes() * static_cast<double>(elements));
+  const double softmax = weight_bytes() * static_cast<double>(pass.softmax_elements());
   const double rate = cluster_.gpu.softmax_bytes_per_second;
   return seconds + (rate > 0 ? softmax / rate : memory_seconds(softmax));
 }

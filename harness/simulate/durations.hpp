@@ -43,7 +43,7 @@ class Durations {
 
   /// A product of m × k by k × n, and elementwise work: launch time included, never faster than memory.
   double product_seconds(double m, double n, double k, DType type = DType::bf16, bool is_symmetric = false) const;
-  /// In fp32; a stack of them is launched once.
+  /// Of operands of the weights' type; a stack of them is launched once.
   double product_seconds(const Product& product) const;
   double memory_seconds(double bytes) const;
   double seconds_of(const MatrixCost& cost) const;
@@ -54,6 +54,7 @@ class Durations {
     double backward = 0;
   };
 
+  double weight_bytes() const { return static_cast<double>(bytes_of(wire_.parameter)); }
   LayerSeconds decoder_layer(const ModelConfig& config) const;
   LayerSeconds embedding(const ModelConfig& config) const;
   LayerSeconds output(const ModelConfig& config) const;

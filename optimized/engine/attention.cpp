@@ -201,6 +201,10 @@ void Attention<T>::backward(Stream& stream) {
 
 template void softmax(Stream&, const AttentionShape&, DevicePointer<float>, DevicePointer<double>,
                       DevicePointer<double>);
+template void softmax(Stream&, const AttentionShape&, DevicePointer<Bf16>, DevicePointer<double>,
+                      DevicePointer<double>);
+template void softmax(Stream&, const AttentionShape&, DevicePointer<Fp16>, DevicePointer<double>,
+                      DevicePointer<double>);
 template class Attention<float>;
 template class Attention<Bf16>;
 template class Attention<Fp16>;

@@ -10,8 +10,6 @@
 namespace canzona {
 namespace {
 
-constexpr std::int64_t kFp32 = 4;
-
 /// The weight of a layer with this name; −1 where there is none.
 int weight_of(const Model& model, int layer, std::string_view name) {
   for (int index = 0; index < static_cast<int>(model.parameters.size()); ++index) {
@@ -76,15 +74,15 @@ std::vector<Product> AttentionPass::products() const {
           shape.key_gradients()};
 }
 
-std::int64_t AttentionPass::softmax_bytes() const { return 5 * kFp32 * shape.scores(); }
+std::int64_t AttentionPass::softmax_elements() const { return 5 * shape.scores(); }
 
-std::vector<std::int64_t> AttentionPass::elementwise_bytes() const {
+std::vector<std::int64_t> AttentionPass::elementwise_elements() const {
   // Heads are brought together, or back to their tokens: read and written. Q, K and V go by themselves.
-  const std::int64_t query = 2 * kFp32 * shape.tokens() * shape.context_cols();
+  const std::int64_t query = 2 * shape.tokens() * shape.context_cols();
   const std::int64_t key = query / shape.queries;
   if (!is_backward) return {query, key, key, query};
   // dS = P∘(dP − Σ P∘dP): both read for the sum; both read, dS written.
-  return {query, 2 * kFp32 * shape.scores(), 3 * kFp32 * shape.scores(), query, key, key};
+  return {query, 2 * shape.scores(), 3 * shape.scores(), query, key, key};
 }
 
 LayerWork layer_work(const Model& model, int layer, int tp, std::int64_t tokens, std::int64_t sequence) {

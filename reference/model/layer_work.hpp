@@ -64,9 +64,9 @@ struct AttentionPass {
   std::vector<Product> products() const;
   /// Of scores made probabilities: read for the largest of each row, read for the exponentials, which are written, read
   /// and divided by their sum.
-  std::int64_t softmax_bytes() const;
-  /// Of each other elementwise pass.
-  std::vector<std::int64_t> elementwise_bytes() const;
+  std::int64_t softmax_elements() const;
+  /// Read and written by each other elementwise pass.
+  std::vector<std::int64_t> elementwise_elements() const;
 };
 
 /// Partial sums of activations, added up over the TP group in fp32.

@@ -203,6 +203,27 @@ TEST_F(RunCommand, WhatIsCalibratedPredictsARun) {
             record["results"][4]["predicted"]["seconds"]["iteration"]);
 }
 
+TEST_F(RunCommand, WhatIsCalibratedInTwoBytesPredictsARunInThem) {
+  const std::string file = (path / "here.toml").string();
+  const std::vector<std::string> common{"--ranks", "2", "--precision", "bf16", "--optimizer", "soap"};
+  const auto with = [&](std::vector<std::string> line) {
+    line.insert(line.end(), common.begin(), common.end());
+    return canzona(line);
+  };
+  const Outcome calibrated = with({"calibrate", "--rounds", "1", "--output", file});
+  ASSERT_EQ(calibrated.code, 0) << calibrated.err;
+  const Cluster cluster = find_cluster(file);
+  EXPECT_EQ(cluster.weights, DType::bf16);
+  EXPECT_FALSE(cluster.gpu.rates.plain.empty()) << "of forward and backward";
+  EXPECT_FALSE(cluster.gpu.fp32_rates.plain.empty()) << "of SOAP's rotations";
+  EXPECT_FALSE(cluster.gpu.fp32_rates.symmetric.empty()) << "of its factors";
+  const Outcome outcome =
+      with({"run", "--strategy", "canzona", "--steps", "1", "--warmup", "0", "--predict", file, "--json", "-"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_GT(json::parse(outcome.out)["results"][0]["predicted"]["seconds"]["iteration"], 0);
+  expect_refused({"run", "--ranks", "2", "--predict", file}, {"--precision", "'fp32'", "bf16"});
+}
+
 TEST_F(RunCommand, PredictsItselfFromWhatItMeasuresBetweenTurns) {
   const Outcome outcome = canzona({"run", "--ranks", "2", "--tp", "2", "--steps", "2", "--warmup", "0", "--predict",
                                    "self", "--check", "--json", "-"});
@@ -213,7 +234,10 @@ TEST_F(RunCommand, PredictsItselfFromWhatItMeasuresBetweenTurns) {
     EXPECT_EQ(result["predicted"]["kind"], "simulated");
     EXPECT_GT(result["predicted"]["seconds"]["optimizer_step"], 0);
   }
-  expect_refused({"run", "--ranks", "2", "--predict", "self", "--precision", "bf16"}, {"--precision", "bf16", "fp32"});
+  const Outcome low = canzona({"run", "--ranks", "2", "--strategy", "canzona", "--steps", "1", "--warmup", "0",
+                               "--predict", "self", "--precision", "bf16", "--json", "-"});
+  ASSERT_EQ(low.code, 0) << low.err;
+  EXPECT_GT(json::parse(low.out)["results"][0]["predicted"]["seconds"]["optimizer_step"], 0);
 }
 
 /// A workload on two ranks, what one device makes of it, and the shards that ranks would hold.

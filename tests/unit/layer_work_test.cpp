@@ -76,7 +76,7 @@ TEST(LayerWork, AttentionIsFourTimesItsScoresForwardAndTenTimesBackward) {
   EXPECT_EQ(forward.shape.scores(), scores);
   EXPECT_EQ(flops(forward), 4 * scores * 8);
   EXPECT_EQ(flops(std::get<AttentionPass>(work.backward[7])), 10 * scores * 8);
-  EXPECT_EQ(forward.softmax_bytes(), 5 * 4 * scores);
+  EXPECT_EQ(forward.softmax_elements(), 5 * scores);
 }
 
 TEST(LayerWork, RefusesPartsOfSequences) {

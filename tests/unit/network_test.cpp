@@ -105,7 +105,7 @@ Gpu gpu_of(double flops_per_second) {
   Gpu gpu;
   gpu.launch_seconds = 1e-6;
   gpu.memory_bytes_per_second = 1e12;
-  gpu.product_rates = {{1, 1, 1, flops_per_second}};
+  gpu.rates.plain = {{1, 1, 1, flops_per_second}};
   gpu.fp32_product_fraction = 0.5;
   return gpu;
 }
@@ -126,6 +126,32 @@ TEST(Factorization, OfATableIsAPowerLawBetweenItsSizesAndCubicAbove) {
   EXPECT_NEAR(eigh(2000), 0.04, 1e-12);
   EXPECT_NEAR(eigh(8000), 8 * 0.16, 1e-12);
   EXPECT_NEAR(eigh(500), 0.01, 1e-12);
+}
+
+TEST(Factorization, TakesTheRateOfFp32WhereThereIsOne) {
+  Gpu gpu = gpu_of(1e12);
+  gpu.fp32_rates.plain = {{1, 1, 1, 0.25e12}};
+  EXPECT_NEAR(factorization_seconds(gpu, {Factorization::Kind::qr, 3000, 1}), 6e-3 + 72e9 / 0.25e12, 1e-9);
+}
+
+TEST(Durations, OfProductsTakeTheRatesOfTheirType) {
+  const WorkloadRequest request = testing_support::request_of("qwen3-8b", {32, 8}, "synchronous", "soap");
+  const Workload workload = make_workload(request);
+  Cluster cluster = h100(256);
+  const auto network = free_network();
+  const auto seconds = [&](DType type, bool is_symmetric) {
+    const Durations durations(request.config, workload, cluster, *network, {}, {}, Uneven::per_owner);
+    return durations.product_seconds(4096, 4096, 4096, type, is_symmetric) - cluster.gpu.launch_seconds;
+  };
+  constexpr double kFlops = 2.0 * 4096 * 4096 * 4096;
+  cluster.gpu.rates = {{{1, 1, 1, 8e14}}, {}};
+  cluster.gpu.fp32_product_fraction = 0.5;
+  EXPECT_NEAR(seconds(DType::bf16, false), kFlops / 8e14, 1e-9);
+  EXPECT_NEAR(seconds(DType::fp32, true), kFlops / 4e14, 1e-9) << "a fraction";
+  cluster.gpu.fp32_rates = {{{1, 1, 1, 1e14}}, {{1, 1, 1, 2e14}}};
+  EXPECT_NEAR(seconds(DType::bf16, true), kFlops / 8e14, 1e-9);
+  EXPECT_NEAR(seconds(DType::fp32, false), kFlops / 1e14, 1e-9);
+  EXPECT_NEAR(seconds(DType::fp32, true), kFlops / 2e14, 1e-9);
 }
 
 TEST(Confidence, IsLowWhereAFactorizationWasNotMeasured) {

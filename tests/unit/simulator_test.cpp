@@ -256,19 +256,23 @@ TEST(Durations, OfWhatTheEngineTrainsAreProductsAttentionAndReductions) {
   const WorkloadRequest request = request_of("qwen3-0.6b", {1, 2}, "canzona");
   const Workload workload = make_workload(request);
   const auto network = nccl_network(cluster);
-  const Durations own(request.config, workload, cluster, *network, {2048, 512}, {}, Uneven::per_owner);
-  const double reductions = 2 * network->all_reduce(4.0 * 2048 * 1024, tp_group(workload.mesh, 8));
-  const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count = 1) {
-    return own.product_seconds(Product{m, n, k, count, false, false});
-  };
-  const double weights =
-      product(2048, 2048, 1024) + product(2048, 1024, 1024) + product(2048, 3072, 1024) + product(2048, 1024, 1536);
-  // 4 sequences × 4 groups of 2 query heads: scores, then context. Q, K and V are brought together, the context back.
-  const double attention = product(1024, 512, 128, 16) + product(1024, 128, 512, 16) +
-                           2 * own.memory_seconds(8.0 * 2048 * 1024) + 2 * own.memory_seconds(8.0 * 2048 * 512) +
-                           20.0 * 8 * 2048 * 512 / 1e9;
-  EXPECT_EQ(own.of(Forward{1, 0}, 0, 0), nanoseconds(weights + attention + reductions));
-  EXPECT_EQ(own.of(Forward{0, 0}, 0, 0), 0);
+  for (const DType type : {DType::fp32, DType::bf16}) {
+    const double bytes = static_cast<double>(bytes_of(type));
+    const Durations own(request.config, workload, cluster, *network, {2048, 512}, {DType::fp32, type, type},
+                        Uneven::per_owner);
+    const double reductions = 2 * network->all_reduce(bytes * 2048 * 1024, tp_group(workload.mesh, 8));
+    const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count = 1) {
+      return own.product_seconds(Product{m, n, k, count, false, false});
+    };
+    const double weights =
+        product(2048, 2048, 1024) + product(2048, 1024, 1024) + product(2048, 3072, 1024) + product(2048, 1024, 1536);
+    // 4 sequences × 4 groups of 2 query heads: scores, then context. Q, K, V are brought together, the context back.
+    const double attention = product(1024, 512, 128, 16) + product(1024, 128, 512, 16) +
+                             2 * own.memory_seconds(bytes * 2 * 2048 * 1024) +
+                             2 * own.memory_seconds(bytes * 2 * 2048 * 512) + bytes * 5 * 8 * 2048 * 512 / 1e9;
+    EXPECT_EQ(own.of(Forward{1, 0}, 0, 0), nanoseconds(weights + attention + reductions));
+    EXPECT_EQ(own.of(Forward{0, 0}, 0, 0), 0);
+  }
   EXPECT_THROW(Durations(request.config, workload, cluster, *network, {2048, 500}, {}, Uneven::per_owner), InputError);
 }
 
@@ -276,11 +280,13 @@ TEST(Durations, OfAStackOfProductsIsOneLaunch) {
   const WorkloadRequest request = request_of("qwen3-tiny", {1, 1}, "canzona");
   const Workload workload = make_workload(request);
   const auto network = free_network();
-  const Durations own(request.config, workload, h100(1), *network, {}, {}, Uneven::per_owner);
-  const double launch = h100(1).gpu.launch_seconds;
-  const double one = own.product_seconds(64, 64, 64, DType::fp32);
-  EXPECT_DOUBLE_EQ(own.product_seconds(Product{64, 64, 64, 1, false, false}), one);
-  EXPECT_DOUBLE_EQ(own.product_seconds(Product{64, 64, 64, 10, false, false}), launch + 10 * (one - launch));
+  for (const DType type : {DType::fp32, DType::bf16}) {
+    const Durations own(request.config, workload, h100(1), *network, {}, {type, type, type}, Uneven::per_owner);
+    const double launch = h100(1).gpu.launch_seconds;
+    const double one = own.product_seconds(64, 64, 64, type);
+    EXPECT_DOUBLE_EQ(own.product_seconds(Product{64, 64, 64, 1, false, false}), one);
+    EXPECT_DOUBLE_EQ(own.product_seconds(Product{64, 64, 64, 10, false, false}), launch + 10 * (one - launch));
+  }
 }
 
 TEST(SimulatorLaws, WithFreeCommunicationSynchronousComputesEveryMatrixOnEveryGpu) {
@@ -295,7 +301,7 @@ TEST(SimulatorLaws, NeverBelowTheComputeFloorOrTheBytesFloor) {
   const Cluster cluster = h100(64);
   const auto network = nccl_network(cluster);
   double fastest = 0;
-  for (const ProductRate& rate : cluster.gpu.product_rates) fastest = std::max(fastest, rate.flops_per_second);
+  for (const ProductRate& rate : cluster.gpu.rates.plain) fastest = std::max(fastest, rate.flops_per_second);
   for (const std::string& strategy : strategy_names()) {
     for (const Uneven way : {Uneven::per_owner, Uneven::padded, Uneven::send_recv}) {
       const Simulated run = run_on(cluster, {8, 8}, strategy, *network, true, way);
