@@ -6,7 +6,7 @@ packages=(
   g++ cmake ninja-build git
   libeigen3-dev libfmt-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev
   libopenblas-dev libopenmpi-dev openmpi-bin procps
-  libgtest-dev libbenchmark-dev clang-format
+  libgtest-dev libbenchmark-dev clang-format iproute2 shellcheck
   python3-matplotlib
 )
 

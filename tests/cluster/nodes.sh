@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A cluster on one machine, for programs of MPI: each node has a host name, a network interface, shared memory and System V
-# IPC of its own (namespaces of Linux), a bridge joins them, and mpirun starts its daemons on them through a stand-in for
+# A cluster on one machine, for programs of MPI: each node has a host name, a network interface, a monotonic clock (1000 s
+# ahead of the node before), shared memory and System V IPC of its own (namespaces of Linux), a bridge joins them, and mpirun starts its daemons on them through a stand-in for
 # ssh, which as ssh leaves the environment behind. Files, process numbers and cores are common to all nodes.
 # Usage: nodes.sh [--first] NODES RANKS_PER_NODE COMMAND...
 #   runs COMMAND as NODES × RANKS_PER_NODE ranks, node by node; with --first once, on the first node, where every mpirun
@@ -20,7 +20,7 @@ cluster() {
 # In place of ssh: HOST COMMAND...
 process=$(cat "$(dirname "$0")/$1") || { printf 'no host %s\n' "$1" >&2; exit 255; }
 shift
-exec nsenter --target "$process" --net --uts --ipc --mount -- env --ignore-environment PATH="$PATH" HOME="$HOME" bash -c "$*"
+exec nsenter --target "$process" --net --uts --ipc --mount --time -- env --ignore-environment PATH="$PATH" HOME="$HOME" bash -c "$*"
 ENTER
   chmod +x "$folder/enter"
   printf '127.0.0.1 localhost\n' >"$folder/hosts"
@@ -35,7 +35,7 @@ ENTER
   for ((node = 0; node < nodes; node++)); do
     name=node$node
     # shellcheck disable=SC2016 # for the node's own shell
-    unshare --net --uts --ipc --mount bash -ec 'hostname "$1"; mount -t tmpfs shm /dev/shm; printf "%s" $$ >"$2.part"
+    unshare --net --uts --ipc --mount --time --monotonic $((1000 * node)) --fork bash -ec 'hostname "$1"; mount -t tmpfs shm /dev/shm; printf "%s" $$ >"$2.part"
       mv "$2.part" "$2"; exec sleep infinity' node "$name" "$folder/$name" &
     for _ in {1..200}; do [ ! -e "$folder/$name" ] || break; sleep 0.05; done
     [ -e "$folder/$name" ] || fail 1 "$name did not start"
@@ -48,7 +48,7 @@ ENTER
   . <(grep '^export OMPI' "$(dirname "$0")/../mpi/common.sh")
   export OMPI_MCA_plm_rsh_agent=$folder/enter OMPI_MCA_orte_default_hostfile=$folder/hostfile OMPI_MCA_orte_tmpdir_base=/dev/shm
   [ "$first" ] || set -- mpirun -np $((nodes * ranks)) "$@"
-  nsenter --target "$(<"$folder/node0")" --net --uts --ipc --mount --wd="$PWD" -- env --default-signal=INT,QUIT "$@" <&0 &
+  nsenter --target "$(<"$folder/node0")" --net --uts --ipc --mount --time --wd="$PWD" -- env --default-signal=INT,QUIT "$@" <&0 &
   local job=$! code=0
   trap 'kill -TERM "$job"' TERM
   # A signal ends the first wait; the command makes its own end.
@@ -69,7 +69,7 @@ done
 isolate=(unshare --net --mount --pid --fork --kill-child --mount-proc)
 [ "$(id -u)" -eq 0 ] || isolate+=(--user --map-root-user)
 reason=$("${isolate[@]}" bash -ec 'ip link add switch type bridge; ip link add port type veth peer name eth0
-  mount -t tmpfs shm /dev/shm; unshare --uts --ipc --net true' 2>&1) ||
+  mount -t tmpfs shm /dev/shm; unshare --uts --ipc --net --time true' 2>&1) ||
   fail 77 "skipped: this machine does not allow namespaces: $(tail -n 1 <<<"$reason")"
 
 folder=$(mktemp -d)

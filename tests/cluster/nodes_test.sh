@@ -32,6 +32,15 @@ assert len(record["results"]) == 5 and all(r["check"]["passed"] for r in record[
 PY
 done
 
+# Their clocks are 1000 s apart, and what they measured is told on one.
+"$nodes" 2 1 "$canzona" run --strategy canzona --steps 2 --trace trace.json >out 2>&1 || fail "trace: exit code $?"
+python3 - <<'PY' || fail 'the machines tell their times on different clocks'
+import json
+events = [e for e in json.load(open("trace.json"))["traceEvents"] if e.get("ph") == "X"]
+assert len({e["pid"] for e in events}) == 2, events[:2]
+assert all(-1 < e["ts"] < 100e6 and 0 <= e["dur"] < 100e6 for e in events)
+PY
+
 # A rank that stalls is named by another machine, which cannot see where it stands.
 cat >stall.sh <<'SH'
 mpirun -np 2 "$1" run --strategy canzona --steps 900001 --deadline 3 &
