@@ -13,6 +13,7 @@
 #   --steps N               measured in each launch [20]
 #   --checks A,B,…          models of which every weight is held against the reference first [qwen3-tiny,qwen3-mini]
 #   --tokens N              of a micro-batch [8192; 64 on the host]
+#   --bucket-size N         elements at which a bucket of gradients closes [default: each strategy's own; 1000000 on the host]
 #   --precision NAME        fp32, bf16 or fp16 [bf16; fp32 on the host]
 #   --cluster NAME|PATH     the cluster file that is nearest to this one, for what is said beforehand [h100-256; none on the host]
 #   --launcher NAME         srun or mpirun [srun in a Slurm job]
@@ -29,7 +30,7 @@ checkout=${CANZONA_ROOT:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
 
 backend=cuda nodes=${SLURM_JOB_NUM_NODES:-1} ranks_per_node=${SLURM_NTASKS_PER_NODE:-8} tp=
 models=qwen3-1.7b,qwen3-4b,qwen3-8b,qwen3-14b,qwen3-32b strategies=all optimizers=muon,shampoo,soap
-checks=qwen3-tiny,qwen3-mini repeats=3 steps=20 tokens='' precision='' cluster='' deadline=120 limit=3600
+checks=qwen3-tiny,qwen3-mini repeats=3 steps=20 tokens='' bucket_size='' precision='' cluster='' deadline=120 limit=3600
 launcher=${SLURM_JOB_ID:+srun} launcher_options=() built=$checkout/build/release/bin out=$checkout/build/study dry_run=
 bad() { printf 'cluster.sh: %s\n' "$1" >&2; exit 2; }
 while [ $# -gt 0 ]; do
@@ -50,6 +51,7 @@ while [ $# -gt 0 ]; do
     --steps) steps=$2 ;;
     --checks) checks=$2 ;;
     --tokens) tokens=$2 ;;
+    --bucket-size) bucket_size=$2 ;;
     --precision) precision=$2 ;;
     --cluster) cluster=$2 ;;
     --launcher) launcher=$2 ;;
@@ -68,9 +70,9 @@ done
 launcher=${launcher:-mpirun}
 [[ $launcher = srun || $launcher = mpirun ]] || bad "--launcher is '$launcher', allowed: srun, mpirun"
 if [ "$backend" = host ]; then
-  tokens=${tokens:-64} precision=${precision:-fp32}
+  tokens=${tokens:-64} bucket_size=${bucket_size:-1000000} precision=${precision:-fp32}
 else
-  tokens=${tokens:-8192} precision=${precision:-bf16} cluster=${cluster:-h100-256}
+  tokens=${tokens:-8192} bucket_size=${bucket_size:-default} precision=${precision:-bf16} cluster=${cluster:-h100-256}
 fi
 ranks=$((nodes * ranks_per_node))
 if [ ! "$tp" ]; then
@@ -143,7 +145,7 @@ make_file() {
 }
 
 # MODEL OPTIMIZER: what all commands on the two say alike.
-point() { options=(--model "$1" --optimizer "$2" --dp "$dp" --tp "$tp"); }
+point() { options=(--model "$1" --optimizer "$2" --dp "$dp" --tp "$tp" --bucket-size "$bucket_size"); }
 engine=(--backend "$backend" --deadline "$deadline" --tokens "$tokens")
 
 # Where: what is bad ends here, since nothing that is measured then would mean much.
@@ -258,7 +260,7 @@ else
   flock -n 9 || { say "waiting for a launch that is still under way in $out"; flock 9; }
   trap stop INT TERM
   study=$(printf '%s\n' "revision $("$canzona" --version)" "backend $backend" "nodes $nodes" "ranks per node $ranks_per_node" \
-    "tp $tp" "steps $steps" "tokens $tokens" "precision $precision")
+    "tp $tp" "steps $steps" "tokens $tokens" "bucket size $bucket_size" "precision $precision")
   [ -e "$out/study.txt" ] || printf '%s\n' "$study" >"$out/study.txt"
   difference=$(diff "$out/study.txt" - <<<"$study" | grep '^[<>]' | tr '\n' ' ') || true
   [ ! "$difference" ] || bad "$out holds a study under other conditions ($difference): choose another --out"

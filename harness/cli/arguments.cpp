@@ -11,6 +11,9 @@ namespace canzona::harness {
 
 namespace {
 
+/// Each strategy's own.
+constexpr const char* kDefaultBucketSize = "default";
+
 /// " [default]" of a strategy's option, as it is registered.
 std::string standard(const std::string& name) {
   for (const Strategy& strategy : Strategies::instance().all()) {
@@ -76,9 +79,9 @@ void add_common(CLI::App& command, CommonArguments& arguments) {
       ->type_name("N[:UNIT]");
   command
       .add_option("--bucket-size", arguments.bucket_size,
-                  "elements at which a gradient bucket closes [40000000, or 1000000·dp if that is more; layerwise-lpt "
-                  "at least 0.9·dp·largest matrix]")
-      ->type_name("ELEMENTS");
+                  "elements at which a gradient bucket closes; default: 40000000, or 1000000·dp if that is more, of "
+                  "layerwise-lpt at least 0.9·dp·largest matrix")
+      ->type_name("ELEMENTS|default");
   command.add_option("--gradient-dtype", arguments.gradient_dtype, "type in which gradients travel: fp32, bf16")
       ->type_name("TYPE")
       ->capture_default_str();
@@ -153,7 +156,7 @@ WorkloadRequest settings_of(const CommonArguments& arguments) {
   add_options("--optimizer-option", arguments.optimizer_options, request.optimizer_options);
   if (arguments.refresh) request.optimizer_options["refresh"] = *arguments.refresh;
   request.split = parse_split(arguments.split_qkv, arguments.split_fc1);
-  if (arguments.bucket_size)
+  if (arguments.bucket_size && *arguments.bucket_size != kDefaultBucketSize)
     request.bucket_size = positive("--bucket-size", *arguments.bucket_size, std::int64_t{1} << 50);
   if (arguments.cost_file) {
     if (request.strategy_options["cost"] != "measured") {

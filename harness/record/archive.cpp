@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "harness/record/output_file.hpp"
 #include "reference/core/error.hpp"
 
 namespace canzona::harness {
@@ -114,6 +115,7 @@ void write_archive(const fs::path& folder, const fs::path& output, const Replace
     ++count;
   }
   if (count == 0) throw InputError("", "the folder", "'" + folder.string() + "'", "one that holds a study");
+  const OutputFile proof(output, "--output");
   fs::path part = output;
   part += ".part";
   const int code = run_program({"tar", "--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner",

@@ -1,6 +1,7 @@
 // GPUs as a backend: NCCL between them, one communicator split into the groups of the mesh.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -21,18 +22,21 @@ constexpr const char* kKind = kEmulated;
 constexpr const char* kKind = "measured";
 #endif
 
-/// Ranks on one machine take its GPUs in turn. NCCL refuses two ranks of one GPU unless it takes them for ranks of two
-/// machines: good for tests.
+/// Ranks on one machine take the GPUs that they see in turn.
 int gpu_of(const Seat& seat) {
   const int gpus = count_gpus();
-  if (seat.ranks_on_machine > gpus) {
-    if (!seat.is_process) {
-      throw InputError("", "--ranks", std::to_string(seat.ranks_on_machine),
-                       "up to " + std::to_string(gpus) + ", the GPUs here; as processes, several may share one");
-    }
-    setenv("NCCL_HOSTID", ("rank " + std::to_string(seat.rank)).c_str(), 0);
+  if (!seat.is_process && seat.ranks_on_machine > gpus) {
+    throw InputError("", "--ranks", std::to_string(seat.ranks_on_machine),
+                     "up to " + std::to_string(gpus) + ", the GPUs here; as processes, several may share one");
   }
   return seat.rank_on_machine % gpus;
+}
+
+/// How many ranks have this one's GPU. A launcher may show each rank one alone: numbers of GPUs do not tell.
+int ranks_sharing(const Seat& seat, const CudaDevice& device) {
+  const std::string own = device.uuid();
+  const auto all = seat.world.all_gather(own);
+  return static_cast<int>(std::count(all.begin(), all.end(), own));
 }
 
 /// CUDA's numbers, as 13000.
@@ -55,8 +59,10 @@ Platform make(const Seat& seat, const Options& options) {
   auto device = std::make_unique<CudaDevice>(gpu_of(seat), seat.watch, cuda_settings(options));
   CudaDevice& own = *device;
   platform.device = std::move(device);
+  const int sharing = ranks_sharing(seat, own);
+  // NCCL refuses two ranks of one GPU unless it takes them for ranks of two machines: good for tests.
+  if (sharing > 1) setenv("NCCL_HOSTID", ("rank " + std::to_string(seat.rank)).c_str(), 0);
   auto world = std::make_unique<NcclCommunicator>(seat.world, own, parse_uneven_way(options.text("uneven")));
-  const int sharing = (seat.ranks_on_machine + count_gpus() - 1) / count_gpus();
   platform.free_bytes = own.free_bytes() / sharing;
   const Coordinate at = seat.mesh.coordinate(seat.rank);
   platform.dp = world->split(at.tp);

@@ -24,6 +24,14 @@ cudaStream_t first_stream_of(int index) {
   return make_cuda_stream();
 }
 
+cudaDeviceProp own_properties() {
+  int index = 0;
+  cudaDeviceProp properties{};
+  check(cudaGetDevice(&index));
+  check(cudaGetDeviceProperties(&properties, index));
+  return properties;
+}
+
 }  // namespace
 
 int count_gpus() {
@@ -45,12 +53,11 @@ CudaDevice::CudaDevice(int index, Watch watch, const CudaSettings& settings)
 
 CudaDevice::~CudaDevice() { cudaStreamDestroy(own_stream_); }
 
-std::string CudaDevice::name() const {
-  int index = 0;
-  cudaDeviceProp properties{};
-  check(cudaGetDevice(&index));
-  check(cudaGetDeviceProperties(&properties, index));
-  return properties.name;
+std::string CudaDevice::name() const { return own_properties().name; }
+
+std::string CudaDevice::uuid() const {
+  const cudaUUID_t uuid = own_properties().uuid;
+  return {uuid.bytes, sizeof(uuid.bytes)};
 }
 
 void CudaDevice::begin_range(const std::string& name) { nvtxRangePushA(name.c_str()); }

@@ -33,6 +33,8 @@ class CudaDevice final : public Device {
             std::int64_t to_pitch, std::int64_t width, std::int64_t rows) override;
 
   std::int64_t free_bytes() const;
+  /// As no other GPU has it.
+  std::string uuid() const;
   Watchdog& watchdog() { return watchdog_; }
 
  private:

@@ -67,7 +67,8 @@ TEST_F(Command, ListNamesEverythingWithItsDefaults) {
 }
 
 TEST_F(Command, EverySubcommandHasHelp) {
-  for (const char* name : {"list", "plan", "verify", "simulate", "reproduce"}) {
+  for (const char* name :
+       {"list", "plan", "verify", "simulate", "run", "calibrate", "environment", "collect", "pack", "reproduce"}) {
     const Outcome outcome = canzona({name, "--help"});
     EXPECT_EQ(outcome.code, 0);
     EXPECT_NE(outcome.out.find("--help"), std::string::npos) << name;

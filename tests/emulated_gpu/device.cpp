@@ -98,6 +98,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = cudaDeviceProp{};
   constexpr std::string_view kName = "emulated";
   kName.copy(properties->name, kName.size());
+  properties->uuid.bytes[0] = static_cast<char>(device);
   properties->totalGlobalMem = emulated::settings().memory_bytes;
   properties->major = emulated::kMajor;
   properties->minor = emulated::kMinor;
