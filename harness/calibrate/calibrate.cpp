@@ -345,7 +345,7 @@ Cluster Calibration::cluster() {
   cluster.weights = type_;
   cluster.trains_as_engine = true;
   for (std::size_t index = 0; index < samples_.size(); ++index)
-    probes_->all()[index].enter(cluster, spread_of(of_all[index]).median);
+    probes_->all()[index].enter(cluster, midmean_of(of_all[index]));
   for (ProductRates* rates : {&cluster.gpu.rates, &cluster.gpu.fp32_rates}) {
     for (auto* own : {&rates->plain, &rates->symmetric})
       std::stable_sort(own->begin(), own->end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });

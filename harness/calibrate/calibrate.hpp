@@ -19,7 +19,7 @@ struct CalibrationRequest {
   Point point;  ///< whose products, factorizations and groups are measured; its strategy does not matter
   optimized::Tokens tokens;
   DType type = DType::fp32;  ///< of weights, activations and the optimizer's products in two bytes
-  std::int64_t rounds = 7;   ///< of which the median counts
+  std::int64_t rounds = 7;   ///< of which the midmean counts
 };
 
 class Probes;
@@ -36,7 +36,7 @@ class Calibration {
   /// Waits for what is under way.
   void finish();
   bool has_measured() const { return !samples_.front().empty(); }
-  /// From the medians over rounds, one at least, and ranks. It has no names yet; collectives are those of groups of
+  /// From the midmeans over rounds, one at least, and ranks. It has no names yet; collectives are those of groups of
   /// more than one rank.
   Cluster cluster();
 

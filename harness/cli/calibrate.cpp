@@ -64,8 +64,9 @@ int run(CalibrateArguments arguments) {
   return launch(arguments.launch, prepare, body, [&] {
     progress.reset();
     cluster.gpu.name = gpu_name.empty() ? machine_name() : gpu_name;
-    const std::string source = fmt::format("measured: canzona calibrate, median of {} rounds on {} ranks, {}, {}",
-                                           request->rounds, cluster.gpus, optimized::blas_name(), revision_name());
+    const std::string source =
+        fmt::format("measured: canzona calibrate, mean of the middle half of {} rounds on {} ranks, {}, {}",
+                    request->rounds, cluster.gpus, optimized::blas_name(), revision_name());
     const std::string text = cluster_file(cluster, source);
     if (output) output->commit(text);
     if (!output) fmt::print("{}", text);
@@ -92,7 +93,9 @@ void add_calibrate(CLI::App& app, Runner& chosen) {
                    "of weights, activations and what an optimizer computes in two bytes: fp32, bf16 or fp16")
       ->type_name("DTYPE")
       ->capture_default_str();
-  command->add_option("--rounds", arguments->rounds, "how often each figure is measured; the median counts")
+  command
+      ->add_option("--rounds", arguments->rounds,
+                   "how often each figure is measured; the mean of the middle half counts")
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--output", arguments->output, "the cluster file to write [standard output]")->type_name("FILE");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "reference/core/overloaded.hpp"
 
@@ -120,6 +121,13 @@ Phases phases_of(const Timeline& timeline, const Plan& plan, int iteration) {
   phases.apply = busiest_of<Apply>(timeline, iteration);
   phases.gather_parameters = busiest_of<GatherParameters>(timeline, iteration);
   return phases;
+}
+
+double midmean_of(std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  const auto outside = static_cast<std::ptrdiff_t>(samples.size() / 4);
+  const auto first = samples.begin() + outside, last = samples.end() - outside;
+  return std::accumulate(first, last, 0.0) / static_cast<double>(last - first);
 }
 
 Spread spread_of(std::vector<double> samples) {

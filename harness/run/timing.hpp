@@ -45,4 +45,8 @@ struct Spread {
 };
 Spread spread_of(std::vector<double> samples);
 
+/// The mean of the middle half: parts whose times are added up have to add up, as means do and medians do not where a
+/// machine is now fast and now slow; what happens once in a while does not count.
+double midmean_of(std::vector<double> samples);
+
 }  // namespace canzona::harness

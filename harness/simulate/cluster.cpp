@@ -210,7 +210,7 @@ Cluster read_cluster(const std::filesystem::path& path) {
 
   if (file.has("collective")) {
     for (TomlTable& collective : file.tables("collective")) read_collective(collective, cluster);
-  } else {
+  } else if (cluster.gpus > 1 || file.has("network")) {
     TomlTable network = file.table("network");
     cluster.nvlink_bytes_per_second = sourced(network, "nvlink_bytes_per_second", 1, kHuge);
     cluster.nic_bytes_per_second = sourced(network, "nic_bytes_per_second", 1, kHuge);

@@ -242,7 +242,8 @@ std::unique_ptr<Network> nccl_network(const Cluster& cluster) { return std::make
 std::unique_ptr<Network> measured_network(const Cluster& cluster) { return std::make_unique<MeasuredNetwork>(cluster); }
 
 std::unique_ptr<Network> network_of(const Cluster& cluster) {
-  return cluster.collective_seconds.empty() ? nccl_network(cluster) : measured_network(cluster);
+  const bool is_measured = !cluster.collective_seconds.empty() || cluster.gpus == 1;
+  return is_measured ? measured_network(cluster) : nccl_network(cluster);
 }
 
 std::unique_ptr<Network> free_network() { return std::make_unique<FreeNetwork>(); }

@@ -47,7 +47,7 @@ ENTER
   # shellcheck source=/dev/null
   . <(grep '^export OMPI' "$(dirname "$0")/../mpi/common.sh")
   export OMPI_MCA_plm_rsh_agent=$folder/enter OMPI_MCA_orte_default_hostfile=$folder/hostfile OMPI_MCA_orte_tmpdir_base=/dev/shm
-  [ "$first" ] || set -- mpirun -np $((nodes * ranks)) "$@"
+  [ "$first" ] || set -- mpirun -np $((nodes * ranks)) ${ASAN_OPTIONS:+-x ASAN_OPTIONS} "$@"
   nsenter --target "$(<"$folder/node0")" --net --uts --ipc --mount --time --wd="$PWD" -- env --default-signal=INT,QUIT "$@" <&0 &
   local job=$! code=0
   trap 'kill -TERM "$job"' TERM

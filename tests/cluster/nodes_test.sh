@@ -17,7 +17,7 @@ code=0
 [ "$code" -ne 77 ] || { cat out; exit 77; }
 [ "$(sort out | uniq -c | tr -s ' \n' ' ')" = ' 2 node0 seen-node0 2 node1 seen-node1 ' ] || fail 'not two machines of two ranks'
 run=(run --tp 2 --strategy all --bucket-size 32768 --steps 2 --warmup 0 --check)
-! "$nodes" --first 2 1 mpirun -np 2 --mca btl vader,self "$canzona" "${run[@]}" >out 2>&1 || fail 'machines reach each other without a network'
+! "$nodes" --first 2 1 mpirun -np 2 ${ASAN_OPTIONS:+-x ASAN_OPTIONS} --mca btl vader,self "$canzona" "${run[@]}" >out 2>&1 || fail 'machines reach each other without a network'
 grep -q 'unable to reach each other' out || fail 'machines without a network: another reason'
 
 # The tensor-parallel ranks of a machine, and each on another.
@@ -43,7 +43,7 @@ PY
 
 # A rank that stalls is named by another machine, which cannot see where it stands.
 cat >stall.sh <<'SH'
-mpirun -np 2 "$1" run --strategy canzona --steps 900001 --deadline 3 &
+mpirun -np 2 ${ASAN_OPTIONS:+-x ASAN_OPTIONS} "$1" run --strategy canzona --steps 900001 --deadline 3 &
 job=$!
 for _ in {1..300}; do
   victim=$(pgrep -f "$1 run.*900001" | while read -r process; do

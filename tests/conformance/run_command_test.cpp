@@ -203,6 +203,15 @@ TEST_F(RunCommand, WhatIsCalibratedPredictsARun) {
             record["results"][4]["predicted"]["seconds"]["iteration"]);
 }
 
+TEST_F(RunCommand, OneRankIsCalibratedWithoutANetwork) {
+  const std::string file = (path / "here.toml").string();
+  ASSERT_EQ(canzona({"calibrate", "--ranks", "1", "--rounds", "1", "--output", file}).code, 0);
+  const Outcome outcome = canzona({"run", "--ranks", "1", "--strategy", "canzona", "--steps", "1", "--warmup", "0",
+                                   "--predict", file, "--json", "-"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_GT(json::parse(outcome.out)["results"][0]["predicted"]["seconds"]["iteration"], 0);
+}
+
 TEST_F(RunCommand, WhatIsCalibratedInTwoBytesPredictsARunInThem) {
   const std::string file = (path / "here.toml").string();
   const std::vector<std::string> common{"--ranks", "2", "--precision", "bf16", "--optimizer", "soap"};

@@ -1,7 +1,9 @@
-// What meetings say of two clocks.
+// What is measured, made one: clocks of several machines, samples of several rounds.
 #include "harness/run/clock.hpp"
 
 #include <gtest/gtest.h>
+
+#include "harness/run/timing.hpp"
 
 namespace canzona::harness {
 namespace {
@@ -22,6 +24,13 @@ TEST(ClockOffset, LiesBetweenWhatMeetingsAllow) {
 TEST(ClockOffset, OfOneClockIsNothing) {
   const std::vector<Meeting> own{{1.0, 1.5}};
   EXPECT_EQ(offset_between(own, own).seconds, 0);
+}
+
+// 4 and 6 are the middle half of 1, 4, 6, 100; what lies outside does not count, however far.
+TEST(Midmean, IsTheMeanOfTheMiddleHalf) {
+  EXPECT_EQ(midmean_of({100, 4, 1, 6}), 5);
+  EXPECT_EQ(midmean_of({2, 4, 9}), 5);
+  EXPECT_EQ(midmean_of({7}), 7);
 }
 
 }  // namespace
