@@ -90,17 +90,6 @@ IFS=, read -ra strategies <<<"$strategies"
 IFS=, read -ra checks <<<"$checks"
 IFS=, read -ra optimizers <<<"$optimizers"
 
-# NODES COMMAND...: the command, a process a rank on so many nodes.
-launch() {
-  local on=$1
-  shift
-  if [ "$launcher" = srun ]; then
-    set -- srun --nodes="$on" --ntasks=$((on * ranks_per_node)) --ntasks-per-node="$ranks_per_node" --kill-on-bad-exit=1 "${launcher_options[@]}" "$@"
-  else
-    set -- mpirun -np $((on * ranks_per_node)) --map-by "ppr:$ranks_per_node:node:oversubscribe" "${carried[@]}" "${launcher_options[@]}" "$@"
-  fi
-  if [ "$dry_run" ]; then printf '%s\n' "$*"; else exec timeout --kill-after=30 "$limit" "$@"; fi
-}
 carried=()
 if [ "$launcher" = srun ]; then
   export SLURM_MPI_TYPE=${SLURM_MPI_TYPE:-pmix}
@@ -111,6 +100,15 @@ else # Open MPI: as root too; ranks that wait leave a core that they share to ot
   for name in $(compgen -e | grep -E '^(CANZONA_ROOT|LD_LIBRARY_PATH|(CUDA|NCCL|OMP|OPENBLAS)_.*)$'); do carried+=(-x "$name"); done
 fi
 
+# COMMAND...: a process a rank.
+launch() {
+  if [ "$launcher" = srun ]; then
+    set -- srun --nodes="$nodes" --ntasks="$ranks" --ntasks-per-node="$ranks_per_node" --kill-on-bad-exit=1 "${launcher_options[@]}" "$@"
+  else
+    set -- mpirun -np "$ranks" --map-by "ppr:$ranks_per_node:node:oversubscribe" "${carried[@]}" "${launcher_options[@]}" "$@"
+  fi
+  if [ "$dry_run" ]; then printf '%s\n' "$*"; else exec timeout --kill-after=30 "$limit" "$@"; fi
+}
 say() { [ "$dry_run" ] || printf '%s\n' "$*"; }
 running='' failed=0
 # shellcheck disable=SC2317 # called by the trap
@@ -122,15 +120,15 @@ stop() {
   exit 130
 }
 
-# NODES FILE COMMAND...: launches what makes the file, unless it is there. What it prints is its log, and the reason of a
-# failure is kept.
+# FILE COMMAND...: launches what makes the file, unless it is there and all was well. What it prints is its log, and the
+# reason of a failure is kept.
 make_file() {
-  local on=$1 file=$2 name=${2#"$out"/} code=0 begin=$SECONDS
+  local file=$1 name=${1#"$out"/} code=0 begin=$SECONDS
   local log=$out/logs/${name//\//-}.log reason=$out/failed/${name//\//-}.txt
-  shift 2
-  if [ "$dry_run" ]; then launch "$on" "$@"; return; fi
-  if [ -e "$file" ]; then say "$name: finished before"; return; fi
-  launch "$on" "$@" >"$log" 2>&1 &
+  shift
+  if [ "$dry_run" ]; then launch "$@"; return; fi
+  if [ -e "$file" ] && [ ! -e "$reason" ]; then say "$name: finished before"; return; fi
+  launch "$@" >"$log" 2>&1 &
   running=$!
   wait "$running" || code=$?
   running=
@@ -152,7 +150,7 @@ engine=(--backend "$backend" --deadline "$deadline" --tokens "$tokens")
 examine() {
   point "${models[-1]}" "${optimizers[0]}"
   [ "$dry_run" ] || rm -f "$out/environment.json"
-  make_file "$nodes" "$out/environment.json" "$canzona" environment "${options[@]}" "${engine[@]}" --precision "$precision" \
+  make_file "$out/environment.json" "$canzona" environment "${options[@]}" "${engine[@]}" --precision "$precision" \
     --nodes "$nodes" --ranks-per-node "$ranks_per_node" ${cluster:+--cluster "$cluster"} --json "$out/environment.json"
 }
 
@@ -161,7 +159,7 @@ check() {
   local model optimizer
   for model in "${checks[@]}"; do
     for optimizer in "${optimizers[@]}"; do
-      make_file "$nodes" "$out/checks/$model-$optimizer.json" "$canzona" run --model "$model" --optimizer "$optimizer" \
+      make_file "$out/checks/$model-$optimizer.json" "$canzona" run --model "$model" --optimizer "$optimizer" \
         --dp "$dp" --tp "$tp" --backend "$backend" --deadline "$deadline" --precision "$precision" \
         --strategy all --steps 3 --check --json "$out/checks/$model-$optimizer.json"
     done
@@ -169,28 +167,30 @@ check() {
 }
 
 calibrate() {
-  local model optimizer
+  local model optimizer file
   for model in "${models[@]}"; do
     for optimizer in "${optimizers[@]}"; do
       point "$model" "$optimizer"
-      make_file "$nodes" "$out/clusters/$(basename "$model" .json)-$optimizer.toml" "$canzona" calibrate "${options[@]}" "${engine[@]}" \
-        --precision "$precision" --output "$out/clusters/$(basename "$model" .json)-$optimizer.toml"
+      file=$out/clusters/$(basename "$model" .json)-$optimizer.toml
+      make_file "$file" "$canzona" calibrate "${options[@]}" "${engine[@]}" --precision "$precision" --output "$file"
     done
   done
 }
 
 # Repeats are the outer loop: what changes on the cluster changes for all points alike.
 measure() {
-  local repeat model optimizer strategy name file
+  local repeat model optimizer strategy name file prediction
   for repeat in $(seq "$repeats"); do
     for model in "${models[@]}"; do
       for optimizer in "${optimizers[@]}"; do
         point "$model" "$optimizer"
+        name=$(basename "$model" .json)
+        prediction=(--predict "$out/clusters/$name-$optimizer.toml")
+        [ "$dry_run" ] || [ -e "${prediction[1]}" ] || prediction=() # its calibration failed
         for strategy in "${strategies[@]}"; do
-          name=$(basename "$model" .json)
           file=$out/records/$name-dp$dp-tp$tp-$strategy-$optimizer-$repeat.json
-          make_file "$nodes" "$file" "$canzona" run "${options[@]}" "${engine[@]}" --precision "$precision" --strategy "$strategy" \
-            --steps "$steps" --predict "$out/clusters/$name-$optimizer.toml" --json "$file"
+          make_file "$file" "$canzona" run "${options[@]}" "${engine[@]}" --precision "$precision" --strategy "$strategy" \
+            --steps "$steps" "${prediction[@]}" --json "$file"
         done
       done
     done
@@ -237,7 +237,7 @@ finish() {
     printf '%s collect %s\n%s pack %s --output %s\n' "$canzona" "$out" "$canzona" "$out" "$out/study.tar.gz"
     return
   fi
-  "$canzona" collect "$out" >/dev/null
+  "$canzona" collect "$out" >"$out/logs/collect.log" || failed=1 # what is said of it comes below
   if $python -c 'import matplotlib' 2>/dev/null; then
     for optimizer in "${optimizers[@]}"; do
       $python "$checkout/plots/step.py" --kind measured --records "$out/study" --optimizer "$optimizer" \
@@ -246,7 +246,7 @@ finish() {
   else
     say 'No figures: matplotlib is not installed'
   fi
-  "$canzona" collect "$out"
+  "$canzona" collect "$out" || failed=1
   "$canzona" pack "$out" --output "$out/study.tar.gz"
   printf '\nReport: %s/report.md. To share: %s/study.tar.gz\n' "$out" "$out"
 }

@@ -52,6 +52,11 @@ std::vector<std::pair<std::string, std::string>> failed_in(const fs::path& folde
   return failed;
 }
 
+bool has_passed(const ordered_json& check) {
+  const ordered_json& results = check["results"];
+  return std::all_of(results.begin(), results.end(), [](const auto& own) { return own["check"]["passed"] == true; });
+}
+
 int run(const CollectArguments& arguments) {
   const fs::path folder = arguments.folder;
   const std::vector<ordered_json> records = study_records(read_runs(folder / "records"));
@@ -69,15 +74,15 @@ int run(const CollectArguments& arguments) {
   OutputFile(folder / "measured.csv", "the table").commit(to_csv(table));
   OutputFile(folder / "report.md", "the report").commit(study_report(records, checks, notes));
   fmt::print("{}", to_text(without_constant_names(table)));
-  return kSuccess;
+  return std::all_of(checks.begin(), checks.end(), has_passed) ? kSuccess : kCheckFailed;
 }
 
 }  // namespace
 
 void add_collect(CLI::App& app, Runner& chosen) {
-  CLI::App* command = app.add_subcommand(
-      "collect",
-      "Gather the launches of a study (experiments/cluster.sh) into a table, records for figures and a report");
+  CLI::App* command = app.add_subcommand("collect",
+                                         "Gather the launches of a study (experiments/cluster.sh) into a table, "
+                                         "records for figures and a report; exit code 1 where a check failed");
   const auto arguments = std::make_shared<CollectArguments>();
   command->add_option("folder", arguments->folder, "of the study; its records/ hold records of 'canzona run'")
       ->required();

@@ -82,5 +82,21 @@ TEST_F(StudyCommand, CollectAndPackNameWhatTheyCannotRead) {
   expect_refused({"pack", path.string(), "--output", other + "/a.tar.gz"}, {"--output", other});
 }
 
+TEST_F(StudyCommand, CollectTellsOfAFailedCheck) {
+  ASSERT_EQ(canzona({"run", "--ranks", "1", "--strategy", "canzona", "--steps", "1", "--warmup", "0", "--json",
+                     (path / "records/a.json").string()})
+                .code,
+            0);
+  EXPECT_EQ(canzona({"collect", path.string()}).code, 0);
+  fs::create_directories(path / "checks");
+  file("checks/a.json",
+       R"({"model": "m", "mesh": {"dp": 1, "tp": 1}, "results": [{"strategy": "static", "optimizer": "o",
+       "check": {"worst_error": 0.5, "bound": 0.1, "passed": false, "parameter": "p"}}]})");
+  EXPECT_EQ(canzona({"collect", path.string()}).code, 1);
+  std::ifstream stream(path / "report.md");
+  const std::string report{std::istreambuf_iterator<char>(stream), {}};
+  EXPECT_NE(report.find("| m | dp 1 × tp 1 | o | static | 0.5 | 0.1 | p | NO |"), std::string::npos) << report;
+}
+
 }  // namespace
 }  // namespace canzona::harness
