@@ -166,27 +166,28 @@ Finding adapters_of_nodes(const Machines& machines, const std::vector<Surroundin
   return finding;
 }
 
+/// Strategies are measured one at a time: those that fit can be.
 Finding memory_of_strategies(Rank& rank, const EnvironmentRequest& request, const std::vector<Workload>& workloads) {
   Finding finding{"memory"};
   double most = 0;
-  for (const Workload& workload : workloads) {
-    const std::string refusal = misfit(rank, request.run, {workload});
-    if (!refusal.empty() && finding.verdict == Verdict::good) {
-      finding.verdict = Verdict::bad;
-      finding.found = refusal;
-      finding.advice = "more ranks, a larger tp, fewer --tokens, or --precision bf16";
-    }
-    const auto own = static_cast<double>(optimized::footprint(workload, rank, request.run.engine).total());
+  std::vector<std::string> refused;
+  for (std::size_t index = 0; index < workloads.size(); ++index) {
+    const std::string refusal = misfit(rank, request.run, {workloads[index]});
+    if (!refusal.empty()) refused.push_back(fmt::format("{}: {}", request.run.points[index].request.strategy, refusal));
+    const auto own = static_cast<double>(optimized::footprint(workloads[index], rank, request.run.engine).total());
     for (const std::string& text : rank.world.all_gather(fmt::format("{}", own)))
       most = std::max(most, std::stod(text));
   }
-  if (finding.verdict == Verdict::good) {
-    double least = HUGE_VAL;
-    for (const std::string& text : rank.world.all_gather(fmt::format("{}", rank.free_bytes)))
-      least = std::min(least, std::stod(text));
-    finding.found = fmt::format("{:.3g} GB free, the largest rank takes {:.3g} GB", least * 1e-9, most * 1e-9);
-    finding.wanted = "it fits";
+  if (!refused.empty()) {
+    finding.verdict = refused.size() == workloads.size() ? Verdict::bad : Verdict::doubtful;
+    finding.found = fmt::format("{}", fmt::join(refused, "; "));
+    finding.advice = "more ranks, a larger tp, fewer --tokens, or --precision bf16";
+    return finding;
   }
+  double least = HUGE_VAL;
+  for (const std::string& text : rank.world.all_gather(fmt::format("{}", rank.free_bytes)))
+    least = std::min(least, std::stod(text));
+  finding.found = fmt::format("{:.3g} GB free, the largest rank takes {:.3g} GB", least * 1e-9, most * 1e-9);
   return finding;
 }
 
@@ -253,9 +254,10 @@ std::vector<Finding> examine(Rank& rank, const EnvironmentRequest& request, cons
   findings.push_back(cores_for_ranks(machines, all));
   findings.push_back(adapters_of_nodes(machines, all));
   findings.push_back(memory_of_strategies(rank, request, workloads));
+  const bool tells_time = request.run.backend.backend->kind != optimized::kEmulated;
   const int per_node = machines.ranks_on(machines.hosts.front());
   const auto add_bandwidth = [&](optimized::Communicator& group, const std::string& what, CommunicationGroup spread) {
-    if (spread.ranks > 1) findings.push_back(bandwidth_of(rank, group, what, spread, request.cluster));
+    if (tells_time && spread.ranks > 1) findings.push_back(bandwidth_of(rank, group, what, spread, request.cluster));
   };
   add_bandwidth(rank.tp, "all-gather over TP", tp_group(mesh, per_node));
   add_bandwidth(rank.dp, "all-gather over DP", dp_group(mesh, per_node));

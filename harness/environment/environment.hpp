@@ -34,8 +34,8 @@ struct EnvironmentRequest {
 };
 
 /// Ranks by machine, tensor-parallel groups that leave a machine, libraries and drivers, devices, cores, RDMA adapters,
-/// memory of each strategy, and the rate of an all-gather over either group. All ranks call; the first gets the
-/// findings, the others nothing.
+/// memory of each strategy, and, but on an emulated device, the rate of an all-gather over either group. All ranks
+/// call; the first gets the findings, the others nothing.
 std::vector<Finding> examine(optimized::Rank& rank, const EnvironmentRequest& request,
                              const std::vector<Workload>& workloads);
 

@@ -46,6 +46,13 @@ TEST_F(StudyCommand, EnvironmentNamesWhatDoesNotFit) {
   EXPECT_NE(outcome.out.find("--precision bf16"), std::string::npos) << "what to do";
 }
 
+TEST_F(StudyCommand, EveryStrategyThatDoesNotFitIsNamed) {
+  const Outcome outcome = canzona({"environment", "--ranks", "1", "--model", "qwen3-32b", "--bucket-size", "default"});
+  EXPECT_EQ(outcome.code, 1) << "none fits";
+  for (const std::string& strategy : testing_support::strategy_names())
+    EXPECT_NE(outcome.out.find(strategy + ": rank 0 would take"), std::string::npos) << strategy;
+}
+
 TEST_F(StudyCommand, PlanHoldsMemoryAgainstAGpu) {
   const auto plan = [](const std::string& strategy) {
     return canzona({"plan", "--model", "qwen3-14b", "--dp", "2", "--tp", "4", "--strategy", strategy, "--memory",

@@ -128,6 +128,20 @@ TEST(EmulatedRun, IsRefusedWithTheNumbersWhereItDoesNotFit) {
   testing_support::backend();
 }
 
+// On 4 ranks synchronous takes 137 MB each, the others up to 124.
+TEST(EmulatedRun, OfAStudyOnlyThoseStrategiesAreInDoubtThatDoNotFit) {
+  testing_support::backend();
+  emulated_gpu::reset({.memory_bytes = 133'000'000});
+  const Outcome outcome = canzona({"environment", "--backend", "cuda", "--ranks", "4", "--model", "qwen3-mini"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err << outcome.out;
+  EXPECT_NE(outcome.out.find("synchronous: rank 0 would take"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.find("canzona: rank"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("doubtful"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("emulated"), std::string::npos) << "what the devices are called";
+  EXPECT_EQ(outcome.out.find("GB/s"), std::string::npos) << outcome.out;
+  testing_support::backend();
+}
+
 TEST(EmulatedRun, TellsNoTime) {
   testing_support::backend();
   expect_refused({"calibrate", "--backend", "cuda", "--ranks", "1"}, {"emulated device tells no time"});
