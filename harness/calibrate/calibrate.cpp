@@ -29,6 +29,8 @@ using optimized::Rank;
 using optimized::Transpose;
 
 constexpr double kPassBytes = 16;  // an element of halve_and_add
+/// Of what only has to be more than any cache holds: a whole large model would leave no memory for the rest.
+constexpr std::int64_t kMostElements = std::int64_t{1} << 27;
 
 /// One figure: what is timed, and how it enters the cluster.
 struct Probe {
@@ -82,16 +84,20 @@ class Probes {
 
   /// Matrix after matrix, as a step goes over them: each is cold when its turn comes.
   void add_pass() {
-    const std::int64_t numel = workload_.buffer.numel();
+    const Range most{0, std::min(workload_.buffer.numel(), kMostElements)};
+    const std::int64_t numel = most.size();
     const auto g = elements(numel), x = elements(numel), y = elements(numel);
-    const auto& slots = workload_.buffer.slots;
-    probes_.push_back({[this, g, x, y, &slots](optimized::Stream& stream) {
-                         for (const Slot& slot : slots) {
-                           const std::int64_t first = slot.elements.begin;
-                           optimized::halve_and_add(stream, slot.elements.size(), g + first, x + first, y + first);
+    std::vector<Range> pieces;
+    for (const Slot& slot : workload_.buffer.slots) {
+      if (const Range piece = intersection(slot.elements, most); piece.size() > 0) pieces.push_back(piece);
+    }
+    probes_.push_back({[pieces, g, x, y](optimized::Stream& stream) {
+                         for (const Range& piece : pieces) {
+                           const std::int64_t first = piece.begin;
+                           optimized::halve_and_add(stream, piece.size(), g + first, x + first, y + first);
                          }
                        },
-                       [numel, launches = static_cast<double>(slots.size())](Cluster& cluster, double seconds) {
+                       [numel, launches = static_cast<double>(pieces.size())](Cluster& cluster, double seconds) {
                          const double moving = std::max(seconds - launches * cluster.gpu.launch_seconds, seconds / 2);
                          cluster.gpu.memory_bytes_per_second = kPassBytes * static_cast<double>(numel) / moving;
                        }});
@@ -99,7 +105,7 @@ class Probes {
 
   /// The exact sum of squares of random numbers, whose exponents vary as a gradient's do.
   void add_agreement() {
-    const std::int64_t numel = workload_.buffer.numel();
+    const std::int64_t numel = std::min(workload_.buffer.numel(), kMostElements);
     std::vector<float> values(static_cast<std::size_t>(numel));
     for (std::int64_t i = 0; i < numel; ++i)
       values[static_cast<std::size_t>(i)] = static_cast<float>(random_normal(1, i));
@@ -143,7 +149,8 @@ class Probes {
     for (const ProductKey& key : keys)
       largest = std::max({largest, key.count * key.m * key.k, key.count * key.k * key.n, key.count * key.m * key.n});
     operands_ = {elements(largest), elements(largest), elements(largest)};
-    weights_ = elements(std::max(workload_.buffer.numel(), largest));
+    weight_count_ = std::max(std::min(workload_.buffer.numel(), kMostElements), largest);
+    weights_ = elements(weight_count_);
     for (const ProductKey& key : keys) {
       probes_.push_back({[this, key](optimized::Stream& stream) {
                            optimized::with_weight_type(key.type, [&]<class T>(T) { multiply<T>(stream, key); });
@@ -181,7 +188,7 @@ class Probes {
   /// Other ones each time: by the time that they recur, a whole model has passed through the cache.
   template <class T>
   DevicePointer<T> next_weights(std::int64_t count) {
-    if (next_weight_ + count > workload_.buffer.numel()) next_weight_ = 0;
+    if (next_weight_ + count > weight_count_) next_weight_ = 0;
     const DevicePointer<T> weights = as<T>(weights_) + next_weight_;
     next_weight_ += count;
     return weights;
@@ -276,6 +283,7 @@ class Probes {
   std::vector<Buffer> buffers_;
   std::array<DevicePointer<float>, 3> operands_;
   DevicePointer<float> weights_;
+  std::int64_t weight_count_ = 0;
   std::int64_t next_weight_ = 0;
   std::vector<std::unique_ptr<optimized::Collective>> collectives_;
   std::vector<Probe> probes_;
