@@ -57,14 +57,15 @@ int run(const EnvironmentArguments& arguments) {
   };
   const auto body = [&](optimized::Rank& rank) {
     Machines of_all = machines_of(rank);
-    auto own = examine(rank, *request, workloads);
+    auto own = examine(rank, of_all, *request, workloads);
     if (rank.index != 0) return;
     machines = std::move(of_all);
     findings = std::move(own);
   };
   return launch(arguments.launch, prepare, body, [&] {
-    if (json) json->commit(text_of(environment_record(*request, machines, findings), 2));
-    if (arguments.json != "-") fmt::print("{}", to_text(environment_table(findings)));
+    const nlohmann::ordered_json record = environment_record(*request, machines, findings);
+    if (json) json->commit(text_of(record, 2));
+    if (arguments.json != "-") fmt::print("{}", to_text(environment_table(record)));
     const bool usable = std::none_of(findings.begin(), findings.end(),
                                      [](const Finding& finding) { return finding.verdict == Verdict::bad; });
     return usable ? kSuccess : kCheckFailed;

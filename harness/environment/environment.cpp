@@ -244,9 +244,9 @@ std::string name_of(Verdict verdict) {
 
 }  // namespace
 
-std::vector<Finding> examine(Rank& rank, const EnvironmentRequest& request, const std::vector<Workload>& workloads) {
+std::vector<Finding> examine(Rank& rank, const Machines& machines, const EnvironmentRequest& request,
+                             const std::vector<Workload>& workloads) {
   const Mesh& mesh = workloads.front().mesh;
-  const Machines machines = machines_of(rank);
   const std::vector<Surroundings> all = surroundings_of_all(rank, *request.run.backend.backend);
   std::vector<Finding> findings{ranks_by_node(request, machines), groups_within_nodes(mesh, machines),
                                 same_versions(all)};
@@ -265,11 +265,13 @@ std::vector<Finding> examine(Rank& rank, const EnvironmentRequest& request, cons
   return findings;
 }
 
-Table environment_table(const std::vector<Finding>& findings) {
+Table environment_table(const ordered_json& record) {
   Table table;
   table.columns = {{"what", ""}, {"found", ""}, {"wanted", ""}, {"verdict", ""}, {"what to do", ""}};
-  for (const Finding& finding : findings)
-    table.rows.push_back({finding.what, finding.found, finding.wanted, name_of(finding.verdict), finding.advice});
+  for (const ordered_json& finding : record["findings"]) {
+    auto& row = table.rows.emplace_back();
+    for (const char* key : {"what", "found", "wanted", "verdict", "advice"}) row.push_back(finding[key]);
+  }
   return table;
 }
 

@@ -36,14 +36,14 @@ struct EnvironmentRequest {
 /// Ranks by machine, tensor-parallel groups that leave a machine, libraries and drivers, devices, cores, RDMA adapters,
 /// memory of each strategy, and, but on an emulated device, the rate of an all-gather over either group. All ranks
 /// call; the first gets the findings, the others nothing.
-std::vector<Finding> examine(optimized::Rank& rank, const EnvironmentRequest& request,
+std::vector<Finding> examine(optimized::Rank& rank, const Machines& machines, const EnvironmentRequest& request,
                              const std::vector<Workload>& workloads);
-
-/// Findings as a table: what, found, wanted, verdict, and what to do.
-Table environment_table(const std::vector<Finding>& findings);
 
 /// Keys: provenance, hosts (by node), ranks, findings [{what, found, wanted, verdict, advice}].
 nlohmann::ordered_json environment_record(const EnvironmentRequest& request, const Machines& machines,
                                           const std::vector<Finding>& findings);
+
+/// A row a finding of such a record: what, found, wanted, verdict, and what to do.
+Table environment_table(const nlohmann::ordered_json& record);
 
 }  // namespace canzona::harness

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "harness/environment/environment.hpp"
 #include "harness/run/timing.hpp"
 
 namespace canzona::harness {
@@ -64,16 +65,6 @@ std::string conditions(const ordered_json& record) {
       settings["turns"]["measured"].get<std::int64_t>(), settings["tokens"].get<std::int64_t>(),
       settings["sequence"].get<std::int64_t>(), settings["precision"].get<std::string>(),
       settings["gradient_dtype"].get<std::string>(), record["revision"].get<std::string>());
-}
-
-std::string environment_text(const ordered_json& environment) {
-  Table table;
-  table.columns = {{"what", ""}, {"found", ""}, {"wanted", ""}, {"verdict", ""}, {"what to do", ""}};
-  for (const ordered_json& finding : environment["findings"]) {
-    auto& row = table.rows.emplace_back();
-    for (const char* key : {"what", "found", "wanted", "verdict", "advice"}) row.push_back(finding[key]);
-  }
-  return fmt::format("\n## Where\n\n{}", to_markdown(table));
 }
 
 }  // namespace
@@ -155,7 +146,7 @@ std::string study_report(const std::vector<ordered_json>& records, const std::ve
     for (const auto& [point, reason] : notes.failed) text += fmt::format("- {}: {}\n", point, reason);
   }
   if (!checks.empty()) text += fmt::format("\n## Equal to one device\n\n{}", to_markdown(check_table(checks)));
-  if (notes.environment) text += environment_text(*notes.environment);
+  if (notes.environment) text += fmt::format("\n## Where\n\n{}", to_markdown(environment_table(*notes.environment)));
   return text;
 }
 
