@@ -28,6 +28,9 @@ using nlohmann::ordered_json;
 /// The cluster that is measured in the same launch, between the turns of strategies.
 constexpr const char* kSelf = "self";
 
+/// Every parameter is checked.
+constexpr const char* kAll = "all";
+
 struct RunArguments : CommonArguments {
   LaunchArguments launch;
   std::string steps = "10";
@@ -42,7 +45,8 @@ struct RunArguments : CommonArguments {
   std::string seed = "1";
   std::string trace;
   std::string predict;
-  bool check = false;
+  std::string check;
+  std::string check_flops = "1e13";
 };
 
 bool is_on(const std::string& option, const std::string& value) {
@@ -56,6 +60,14 @@ bool wants_graphs(const RunArguments& arguments, const optimized::Backend& backe
   const bool wants = is_on("--graphs", arguments.graphs);
   if (wants && !backend.has_graphs) throw InputError("", "--graphs of backend " + backend.name, "'on'", "off");
   return wants;
+}
+
+std::optional<CheckRequest> check_of(const RunArguments& arguments) {
+  if (arguments.check.empty()) return {};
+  CheckRequest check;
+  if (arguments.check != kAll) check.of_each_kind = positive("--check", arguments.check, 1'000'000);
+  check.flops = parse_number("--check-flops", arguments.check_flops, 0, 1e30);
+  return check;
 }
 
 RunRequest request_of(RunArguments arguments, int ranks) {
@@ -80,7 +92,7 @@ RunRequest request_of(RunArguments arguments, int ranks) {
   request.engine.variant = arguments.variant;
   request.steps = positive("--steps", arguments.steps, kMost);
   request.warmup = parse_integer("--warmup", arguments.warmup, 0, kMost);
-  request.check = arguments.check;
+  request.check = check_of(arguments);
   request.predicts_itself = arguments.predict == kSelf;
   request.backend = backend_of(arguments.launch);
   request.engine.graphs = wants_graphs(arguments, *request.backend.backend);
@@ -151,7 +163,7 @@ int finish(const RunArguments& arguments, const Prepared& prepared, const Machin
   if (prepared.trace) prepared.trace->commit(text_of(trace_of(runs.front().turns.back(), runs.front().workload.plan)));
   if (prepared.json) prepared.json->commit(text_of(record, 2));
   if (arguments.json != "-" && arguments.trace != "-")
-    fmt::print("{}{}", to_text(run_table(record)), prediction_text(record));
+    fmt::print("{}{}{}", to_text(run_table(record)), check_text(record), prediction_text(record));
   const bool passed =
       std::all_of(runs.begin(), runs.end(), [](const StrategyRun& run) { return !run.check || run.check->passed; });
   return passed ? kSuccess : kCheckFailed;
@@ -237,8 +249,15 @@ void add_run(CLI::App& app, Runner& chosen) {
        "what "
        "'canzona simulate' predicts from it stands beside what was measured",
        "NAME|PATH|self");
-  command->add_flag("--check", arguments->check,
-                    "compare every rank's weights with the reference's dense step; exit code 1 beyond the bound");
+  command
+      ->add_flag("--check{all}", arguments->check,
+                 "compare every rank's weights with the reference's dense step; exit code 1 beyond the bound. "
+                 "--check=N: of N parameters of each kind, drawn by --seed")
+      ->type_name("");
+  text("--check-flops", arguments->check_flops,
+       "that the reference may do for one parameter of a sample; beyond that the device does what it can in fp64, and "
+       "the rest is left out",
+       "FLOPS");
   command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
 }
 

@@ -67,7 +67,11 @@ ordered_json result_of(const Point& point, const std::string& kind, const Strate
                      {"parameter", run.check->parameter},
                      {"dp_rank", run.check->dp_rank},
                      {"compared", run.check->compared},
-                     {"bound_is", run.check->is_measured ? "response to disturbed gradients" : "derived"}};
+                     {"bound_is", run.check->is_measured ? "response to disturbed gradients" : "derived"},
+                     {"parameters", run.check->parameters},
+                     {"of", run.workload.model.parameters.size()},
+                     {"on_device_in_fp64", run.check->on_device},
+                     {"left_out", run.check->left_out}};
   }
   if (kind != optimized::kEmulated) add_seconds(json, run);
   for (const Collective collective : kCollectives) {

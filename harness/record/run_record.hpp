@@ -11,7 +11,8 @@ namespace canzona::harness {
 
 /// One record of kind "measured" of all strategies of a launch. Keys: provenance (versions, nodes and, but for the
 /// host, device besides), backend, model, mesh, settings, results [{strategy, optimizer, kind, check {worst_error,
-/// bound, passed, parameter, dp_rank, compared, bound_is}, seconds {forward_backward, optimizer_step, iteration:
+/// bound, passed, parameter, dp_rank, compared, bound_is, parameters, of, on_device_in_fp64, left_out {name: why}},
+/// seconds {forward_backward, optimizer_step, iteration:
 /// {median, low, high, samples}}, parts of the optimizer step {compute, exposed_communication, waiting: the same},
 /// phases {name: the same}, timeline as in step_record.hpp, bytes_sent {collective: {busiest, mean}} an iteration,
 /// orthogonalizations (matrices × steps on all ranks), iterations, skipped, failed_refreshes}]. low and high are

@@ -55,6 +55,19 @@ Table run_table(const ordered_json& record) {
   return table;
 }
 
+std::string check_text(const ordered_json& record) {
+  const ordered_json& result = record["results"][0];
+  if (!result.contains("check") || result["check"]["parameters"] == result["check"]["of"]) return {};
+  const ordered_json& check = result["check"];
+  std::string text = fmt::format("Held against one device: {} of {} parameters", check["parameters"].get<int>(),
+                                 check["of"].get<int>());
+  if (const int count = check["on_device_in_fp64"]; count > 0) text += fmt::format(", {} of them in fp64 there", count);
+  text += "\n";
+  for (const auto& [name, why] : check["left_out"].items())
+    text += fmt::format("left out: {}, which {}\n", name, why.get<std::string>());
+  return text;
+}
+
 std::string prediction_text(const ordered_json& record) {
   if (!record.contains("prediction")) return {};
   Table table;

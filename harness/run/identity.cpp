@@ -46,7 +46,7 @@ ordered_json identity_of(const RunRequest& request) {
   identity["graphs"] = request.engine.graphs;
   identity["steps"] = request.steps;
   identity["warmup"] = request.warmup;
-  identity["check"] = request.check;
+  identity["check"] = request.check ? request.check->of_each_kind.value_or(0) : -1;
   identity["predicts itself"] = request.predicts_itself;
   identity["seed"] = request.seed;
   return identity;

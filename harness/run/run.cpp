@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "harness/check/device_optimizer.hpp"
 #include "harness/record/memory_record.hpp"
 #include "harness/run/clock.hpp"
 #include "optimized/engine/footprint.hpp"
@@ -22,20 +24,8 @@ reference::Objective<float> objective_of(const RunRequest& request) {
   return objective;
 }
 
-json binary(const std::vector<float>& values) {
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(values.data());
-  return json::binary({bytes, bytes + values.size() * sizeof(float)});
-}
-
-std::vector<float> floats(const json& binary) {
-  const auto& bytes = binary.get_binary();
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::uint8_t*>(values.data()));
-  return values;
-}
-
 /// What a rank tells of one strategy.
-json report_of(Engine& engine, const json& turns, bool with_weights) {
+json report_of(Engine& engine, const json& turns) {
   json report;
   report["turns"] = turns;
   report["steps"] = engine.steps();
@@ -44,10 +34,6 @@ json report_of(Engine& engine, const json& turns, bool with_weights) {
   for (const optimized::Purpose purpose : optimized::kPurposes) report["memory"].push_back(engine.memory().of(purpose));
   for (const Collective collective : kCollectives)
     report["sent"].push_back(engine.traffic().sent(collective)[static_cast<std::size_t>(engine.schedule().rank)]);
-  if (with_weights) {
-    report["weights"] = binary(engine.weights());
-    report["masters"] = binary(engine.masters());
-  }
   return report;
 }
 
@@ -98,10 +84,55 @@ StrategyRun assemble(const Workload& workload, const std::vector<json>& reports,
   return run;
 }
 
-std::vector<Held> held_in(const std::vector<json>& reports) {
-  std::vector<Held> held;
-  for (const json& report : reports) held.push_back({floats(report["weights"]), floats(report["masters"])});
-  return held;
+/// What is held against one device: a sample, or all of the model.
+Sample checked_of(const RunRequest& request, const Workload& workload, const Targets& targets) {
+  if (!request.check) return {};
+  if (request.check->of_each_kind) return sample_of(workload, targets, *request.check, request.seed);
+  Sample all;
+  for (std::size_t index = 0; index < workload.model.parameters.size(); ++index)
+    all.chosen[static_cast<int>(index)] = By::reference;
+  return all;
+}
+
+/// What ranks hold at the end of a strategy of what is checked.
+struct Ended {
+  Sample sample;
+  std::map<int, std::vector<Held>> held = {};  // by parameter
+  std::vector<Agreement> agreements;           // by iteration
+};
+
+/// Why the device has no room for a parameter's steps beside what it holds; empty where it has.
+std::string no_room(const Rank& rank, const Workload& workload, int parameter) {
+  const Parameter& own = workload.model.parameters[parameter];
+  std::int64_t wanted = 0;
+  for (const Block& block : own.blocks)
+    wanted += bytes_on_device(*workload.optimizer, workload.optimizer_options, own.block_shape(block));
+  const std::int64_t room = rank.free_bytes - rank.device.taken().total();
+  return wanted <= room ? ""
+                        : fmt::format("would take {:.3g} GB of the device, {:.3g} GB are free",
+                                      static_cast<double>(wanted) / 1e9, static_cast<double>(room) / 1e9);
+}
+
+Check check_of(Rank& rank, const RunRequest& request, const Workload& workload, Targets& targets, const Ended& ended) {
+  Check check;
+  const DType weights = targets.precision().wire.parameter;
+  check.left_out = ended.sample.left;
+  for (const auto& [parameter, by] : ended.sample.chosen) {
+    const std::vector<Held>& held = ended.held.at(parameter);
+    if (!request.check->of_each_kind) {
+      add(check, workload, weights, parameter, targets.of(workload)[static_cast<std::size_t>(parameter)], held);
+    } else if (by == By::reference) {
+      add(check, workload, weights, parameter, targets.of(workload, parameter, ended.agreements), held);
+    } else if (const std::string why = no_room(rank, workload, parameter); !why.empty()) {
+      check.left_out[workload.model.parameters[static_cast<std::size_t>(parameter)].name] = why;
+    } else {
+      ++check.on_device;
+      add(check, workload, weights, parameter, targets.on_device(workload, parameter, ended.agreements, rank.device),
+          held);
+    }
+  }
+  check.passed = check.passed && check.parameters > 0;
+  return check;
 }
 
 }  // namespace
@@ -147,6 +178,7 @@ std::vector<StrategyRun> run_rank(Rank& rank, const RunRequest& request, const s
   AlignedClock clock(rank);
   std::vector<Engine*> engines;
   std::vector<json> measured;
+  std::vector<Ended> ended(workloads.size());
   for (const Workload& workload : workloads) {
     engines.push_back(&rank.make<Engine>(workload, rank, objective, settings));
     measured.push_back(json::array());
@@ -158,27 +190,32 @@ std::vector<StrategyRun> run_rank(Rank& rank, const RunRequest& request, const s
     for (std::size_t index = 0; index < engines.size(); ++index) {
       clock.align();
       rank.world.all_gather("");  // all begin together
-      for (std::int64_t iteration = 0; iteration <= turns.measured; ++iteration) engines[index]->iterate();
+      for (std::int64_t iteration = 0; iteration <= turns.measured; ++iteration) {
+        engines[index]->iterate();
+        ended[index].agreements.push_back(engines[index]->agreement());
+      }
       engines[index]->finish();
       if (turn >= turns.warmup) measured[index].push_back(turn_of(*engines[index], 1 + turns.measured, clock));
       if (rank.index == 0) hooks.advance();
     }
   }
-  DenseChecks dense(objective, settings.precision, engines.front()->iterations(), settings.variant);
+  Targets targets(objective, settings.precision, engines.front()->iterations(), settings.variant);
   std::vector<std::vector<json>> reports;
   for (std::size_t index = 0; index < engines.size(); ++index) {
-    const json own = report_of(*engines[index], measured[index], request.check);
-    const std::vector<std::uint8_t> bytes = json::to_cbor(own);
+    const std::vector<std::uint8_t> bytes = json::to_cbor(report_of(*engines[index], measured[index]));
     auto& of_strategy = reports.emplace_back();
     for (const std::string& text : rank.world.gather(std::string(bytes.begin(), bytes.end())))
       of_strategy.push_back(json::from_cbor(text));
+    ended[index].sample = checked_of(request, workloads[index], targets);
+    for (const auto& [parameter, by] : ended[index].sample.chosen)
+      ended[index].held[parameter] = gather_held(rank, workloads[index], *engines[index], parameter);
   }
   if (rank.index != 0) return {};
   // From here on rank 0 is alone: nobody waits for what takes long.
   std::vector<StrategyRun> runs;
   for (std::size_t index = 0; index < engines.size(); ++index) {
     runs.push_back(assemble(workloads[index], reports[index], engines[index]->iterations()));
-    if (request.check) runs.back().check = dense.check(workloads[index], held_in(reports[index]));
+    if (request.check) runs.back().check = check_of(rank, request, workloads[index], targets, ended[index]);
   }
   return runs;
 }

@@ -6,8 +6,9 @@
 #include <optional>
 #include <vector>
 
+#include "harness/check/check.hpp"
+#include "harness/check/sample.hpp"
 #include "harness/experiment/experiment.hpp"
-#include "harness/run/check.hpp"
 #include "harness/run/timing.hpp"
 #include "optimized/device/ledger.hpp"
 #include "optimized/engine/backend.hpp"
@@ -20,7 +21,7 @@ struct RunRequest {
   optimized::ChosenBackend backend;
   std::int64_t steps = 10;  ///< measured, of every strategy
   std::int64_t warmup = 1;  ///< turns before the first that is measured
-  bool check = false;
+  std::optional<CheckRequest> check = {};
   bool predicts_itself = false;  ///< figures for a prediction are measured between its turns
   std::uint64_t seed = 1;
 };

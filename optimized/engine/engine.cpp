@@ -104,25 +104,23 @@ std::vector<StepTime> Engine::times(std::int64_t iteration) const {
   return times;
 }
 
-std::vector<float> Engine::weights() {
+std::vector<float> Engine::weights(const Range& elements) {
   return with_weight_type(type(), [&]<class T>(T) {
-    std::vector<T> weights(static_cast<std::size_t>(workload_.buffer.numel()));
+    std::vector<T> weights(static_cast<std::size_t>(elements.size()));
     Stream& stream = on(canzona::Stream::compute);
-    device_.copy(stream, weights_.as<T>().raw(), weights.data(), weights.size() * sizeof(T));
+    device_.copy(stream, place<T>(weights_, elements.begin).raw(), weights.data(), weights.size() * sizeof(T));
     stream.synchronize();
     std::vector<float> widened;
+    widened.reserve(weights.size());
     for (const T weight : weights) widened.push_back(static_cast<float>(weight));
     return widened;
   });
 }
 
-std::vector<float> Engine::masters() {
-  std::vector<float> masters(static_cast<std::size_t>(workload_.buffer.numel()));
+std::vector<float> Engine::masters(const Range& elements) {
+  std::vector<float> masters(static_cast<std::size_t>(elements.size()));
   Stream& stream = on(canzona::Stream::compute);
-  for (const Range& range : owned()) {
-    device_.copy(stream, master(range.begin).raw(), masters.data() + range.begin,
-                 static_cast<std::size_t>(range.size()) * sizeof(float));
-  }
+  device_.copy(stream, master(elements.begin).raw(), masters.data(), masters.size() * sizeof(float));
   stream.synchronize();
   return masters;
 }

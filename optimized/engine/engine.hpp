@@ -65,10 +65,11 @@ class Engine {
   /// What this rank has sent; the other ranks' entries are 0.
   const Traffic& traffic() const { return traffic_; }
 
-  /// Copies, flat as the workload's buffer, of the model's weights, and of master weights where this rank owns them (0
-  /// elsewhere); after finish().
-  std::vector<float> weights();
-  std::vector<float> masters();
+  /// Copies of elements of the workload's buffer, after finish(): of the model's weights, and of master weights, which
+  /// this rank has to own.
+  std::vector<float> weights(const Range& elements);
+  std::vector<float> weights() { return weights({0, workload_.buffer.numel()}); }
+  std::vector<float> masters(const Range& elements);
 
  private:
   /// Blocks of one parameter that have one shape, updated as a stack.

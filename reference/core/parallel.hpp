@@ -9,7 +9,7 @@ namespace canzona {
 template <class Body>
 void for_each_in_parallel(int count, const Body& body) {
   std::exception_ptr failure;
-#pragma omp parallel for schedule(dynamic, 1)
+#pragma omp parallel for schedule(dynamic, 1) if (count > 1)
   for (int index = 0; index < count; ++index) {
     try {
       body(index);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "reference/executor/objective.hpp"
@@ -21,14 +22,22 @@ struct OptimizerPair {
 template <class Scalar>
 OptimizerPair<Scalar> make_optimizers(const Workload& workload, DType arithmetic);
 
-/// Trains the workload's model on the gradients of `mesh.dp` ranks, averaged in rank order.
+/// Some of a model's parameters, to be trained without the others: what depends on all of them has to be given.
+struct Excerpt {
+  std::vector<int> parameters;
+  std::vector<Agreement> agreements;  ///< by iteration
+};
+
+/// Trains the workload's model, or an excerpt of it, on the gradients of `mesh.dp` ranks, averaged in rank order.
 template <class Scalar>
 class DenseReference {
  public:
-  DenseReference(const Workload& workload, const Precision& precision, const Objective<Scalar>& objective);
+  DenseReference(const Workload& workload, const Precision& precision, const Objective<Scalar>& objective,
+                 const std::optional<Excerpt>& excerpt = {});
 
   void run(int iterations);
 
+  /// Empty where the excerpt lacks the parameter.
   const Matrix<Scalar>& master(int parameter) const { return masters_[parameter]; }
   const Matrix<Scalar>& weights(int parameter) const { return weights_[parameter]; }
   const Agreement& agreement() const { return agreement_; }  ///< of the last iteration
@@ -36,6 +45,7 @@ class DenseReference {
   std::int64_t failed_refreshes() const;
 
  private:
+  void begin(int parameter, const std::vector<std::int64_t>& turns);
   Matrix<Scalar> averaged_gradient(int parameter) const;
   Matrix<Scalar> update(int parameter, const Matrix<Scalar>& gradient);
 
@@ -45,6 +55,8 @@ class DenseReference {
   Precision precision_;
   Objective<Scalar> objective_;
   OptimizerPair<Scalar> optimizers_;
+  std::vector<int> trained_;
+  std::optional<std::vector<Agreement>> given_;  // by iteration
   std::int64_t iteration_ = 0;
   std::int64_t steps_ = 0;
   Agreement agreement_;

@@ -46,6 +46,32 @@ TEST(Dense, AverageIsTakenInRankOrder) {
   }
 }
 
+// Parameters meet in the global norm alone: once that is given, each is trained as if the others were there.
+TEST(Dense, AnExcerptIsTrainedAsInTheWhole) {
+  WorkloadRequest request = testing_support::request_of("qwen3-tiny", {3, 1}, "canzona", "soap");
+  request.training = {.batch = 2, .micro_batches = 1, .clip_norm = 1};
+  const Workload workload = make_workload(request);
+  Objective<float> poisoned(5);
+  poisoned.poison(2, 1, 0);  // an iteration is skipped
+  DenseReference<float> whole(workload, kFloat, poisoned);
+  std::vector<Agreement> agreements;
+  for (int iteration = 0; iteration < 4; ++iteration) {
+    whole.run(1);
+    agreements.push_back(whole.agreement());
+  }
+  ASSERT_TRUE(agreements[2].skip);
+  ASSERT_LT(agreements[1].factor, 1);
+  const Excerpt excerpt{{0, 3, 5}, agreements};
+  DenseReference<float> part(workload, kFloat, poisoned, excerpt);
+  part.run(4);
+  EXPECT_EQ(part.steps(), 3);
+  for (int parameter = 0; parameter < static_cast<int>(workload.model.parameters.size()); ++parameter) {
+    const bool is_in = parameter == 0 || parameter == 3 || parameter == 5;
+    EXPECT_EQ(part.master(parameter), is_in ? whole.master(parameter) : Matrix<float>()) << parameter;
+    EXPECT_EQ(part.weights(parameter), is_in ? whole.weights(parameter) : Matrix<float>()) << parameter;
+  }
+}
+
 TEST(Executor, NoResultDependsOnTheOrderInWhichStreamsAdvance) {
   // Any missing dependency lets some order read a buffer too early or too late.
   for (const std::string& strategy : strategy_names()) {

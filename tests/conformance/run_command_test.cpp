@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "harness/calibrate/calibrate.hpp"
+#include "harness/check/device_optimizer.hpp"
 #include "harness/simulate/cluster.hpp"
+#include "optimized/host/host_device.hpp"
 #include "reference/model/shard.hpp"
 #include "tests/conformance/command.hpp"
 
@@ -233,6 +235,40 @@ TEST_F(RunCommand, WhatIsCalibratedInTwoBytesPredictsARunInThem) {
   expect_refused({"run", "--ranks", "2", "--predict", file}, {"--precision", "'fp32'", "bf16"});
 }
 
+// 3 of each kind of qwen3-tiny's parameters: 15 of its 18, of which it has 2 or 4 of a kind, or 1.
+TEST_F(RunCommand, ChecksASampleOnTheCoresAndInFp64OnTheDevice) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    const Outcome outcome =
+        canzona({"run", "--ranks", "4", "--tp", "2", "--steps", "1", "--warmup", "0", "--check=3", "--check-flops",
+                 "2e7", "--precision", precision, "--bucket-size", "32768", "--json", "-"});
+    ASSERT_EQ(outcome.code, 0) << outcome.err << outcome.out;
+    for (const json& result : json::parse(outcome.out)["results"]) {
+      const json& check = result["check"];
+      EXPECT_TRUE(check["passed"]) << result["strategy"] << check;
+      EXPECT_EQ(check["parameters"], 15);
+      EXPECT_EQ(check["of"], 18);
+      EXPECT_EQ(check["on_device_in_fp64"], 8);
+      EXPECT_EQ(check["left_out"], json::object());
+    }
+  }
+}
+
+TEST_F(RunCommand, SaysWhatOfASampleTakesTooLongAndFailsWhereNothingIsLeft) {
+  const std::vector<std::string> soap{"run",     "--ranks", "2",        "--tp", "2",         "--strategy",  "canzona",
+                                      "--steps", "1",       "--warmup", "0",    "--check=1", "--optimizer", "soap"};
+  std::vector<std::string> some = soap;
+  some.insert(some.end(), {"--check-flops", "2e7"});
+  const Outcome partly = canzona(some);
+  EXPECT_EQ(partly.code, 0) << partly.err << partly.out;
+  EXPECT_NE(partly.out.find("Held against one device: 3 of 18 parameters"), std::string::npos) << partly.out;
+  EXPECT_NE(partly.out.find("linear_fc1.weight, which would take"), std::string::npos) << partly.out;
+  std::vector<std::string> none = soap;
+  none.insert(none.end(), {"--check-flops", "0"});
+  EXPECT_EQ(canzona(none).code, 1);
+  expect_refused({"run", "--ranks", "2", "--check=0"}, {"--check", "'0'", "1 to"});
+  expect_refused({"run", "--ranks", "2", "--check=some"}, {"--check", "'some'"});
+}
+
 TEST_F(RunCommand, PredictsItselfFromWhatItMeasuresBetweenTurns) {
   const Outcome outcome = canzona({"run", "--ranks", "2", "--tp", "2", "--steps", "2", "--warmup", "0", "--predict",
                                    "self", "--check", "--json", "-"});
@@ -257,32 +293,43 @@ struct Checked {
     workload = std::make_unique<Workload>(make_workload(request));
     reference::DenseReference<float> dense(*workload, precision, 1);
     dense.run(2);
-    const std::vector<float> none(static_cast<std::size_t>(workload->buffer.numel()));
-    held.assign(2, {none, none});
     for (const Slot& slot : workload->buffer.slots) {
+      const Parameter& parameter = workload->model.parameters[slot.parameter];
       for (int rank = 0; rank < 2; ++rank) {
-        Held& own = held[static_cast<std::size_t>(rank)];
-        const Parameter& parameter = workload->model.parameters[slot.parameter];
-        take_shard(dense.weights(slot.parameter), parameter, 2, rank, own.weights.data() + slot.elements.begin);
-        take_shard(dense.master(slot.parameter), parameter, 2, rank, own.masters.data() + slot.elements.begin);
+        std::vector<float> masters(static_cast<std::size_t>(slot.elements.size()));
+        take_shard(dense.master(slot.parameter), parameter, 2, rank, masters.data());
+        held[slot.parameter].emplace_back();
+        hold(slot.parameter, rank, masters);
       }
     }
   }
 
-  Check check() const { return DenseChecks(1, precision, 2).check(*workload, held); }
-  /// The second rank's first element of a parameter becomes another.
-  void set(int parameter, float master) {
-    const auto index = static_cast<std::size_t>(workload->buffer.slot_of(parameter).elements.begin);
-    held[1].masters[index] = master;
-    held[1].weights[index] = round_to(precision.wire.parameter, master);
+  Check check() const {
+    Targets targets(1, precision, 2);
+    Check check;
+    for (const auto& [parameter, own] : held) {
+      const Target& target = targets.of(*workload)[static_cast<std::size_t>(parameter)];
+      add(check, *workload, precision.wire.parameter, parameter, target, own);
+    }
+    return check;
   }
-  float first_of(int parameter) const {
-    return held[1].masters[static_cast<std::size_t>(workload->buffer.slot_of(parameter).elements.begin)];
+  void hold(int parameter, int rank, std::vector<float> masters) {
+    Held& own = held[parameter][static_cast<std::size_t>(rank)];
+    own.masters = std::make_shared<const std::vector<float>>(masters);
+    for (float& master : masters) master = round_to(precision.wire.parameter, master);
+    own.weights = digest_of(masters);
   }
+  /// A rank's first element of a parameter becomes another.
+  void set(int parameter, float master, int rank = 1) {
+    std::vector<float> masters = *held[parameter][static_cast<std::size_t>(rank)].masters;
+    masters.front() = master;
+    hold(parameter, rank, std::move(masters));
+  }
+  float first_of(int parameter, std::size_t rank = 1) const { return held.at(parameter)[rank].masters->front(); }
 
   reference::Precision precision;
   std::unique_ptr<Workload> workload;
-  std::vector<Held> held;
+  std::map<int, std::vector<Held>> held;  // by parameter, then by rank
 };
 
 TEST(RunCheck, PassesWhatIsEqualAndFailsWhatIsNot) {
@@ -312,10 +359,74 @@ TEST(RunCheck, PassesWhatIsEqualAndFailsWhatIsNot) {
 TEST(RunCheck, AWeightThatIsNotItsRoundedMasterIsWrongHoweverNear) {
   for (const DType arithmetic : {DType::fp32, DType::bf16}) {
     Checked checked("muon", arithmetic);
-    float& weight = checked.held[1].weights.front();
-    weight = std::nextafter(weight, 1.0f);
+    std::vector<float> weights = *checked.held[0][1].masters;
+    for (float& weight : weights) weight = round_to(checked.precision.wire.parameter, weight);
+    EXPECT_EQ(checked.held[0][1].weights, digest_of(weights));
+    weights.front() = std::nextafter(weights.front(), 1.0f);
+    checked.held[0][1].weights = digest_of(weights);
     EXPECT_FALSE(checked.check().passed);
     EXPECT_EQ(checked.check().worst_error, HUGE_VAL);
+  }
+}
+
+TEST(RunCheck, EveryRanksCopyOfAParameterThatIsNotCutIsCompared) {
+  Checked checked("muon");
+  for (const auto& [parameter, own] : checked.held) {
+    if (checked.workload->model.parameters[static_cast<std::size_t>(parameter)].sharding != Sharding::none) continue;
+    for (const int rank : {0, 1}) {
+      const float right = checked.first_of(parameter, static_cast<std::size_t>(rank));
+      checked.set(parameter, right + 0.01f, rank);
+      EXPECT_FALSE(checked.check().passed) << parameter << ' ' << rank;
+      checked.set(parameter, right, rank);
+    }
+    return;
+  }
+}
+
+TEST(RunCheck, ATargetOfOneParameterIsThatOfTheWholeModel) {
+  for (const char* optimizer : {"muon", "soap"}) {
+    const Workload workload = make_workload(testing_support::request_of("qwen3-tiny", {2, 1}, "canzona", optimizer));
+    Targets targets(1, reference::make_precision(DType::fp32, DType::fp32), 2);
+    const std::vector<Agreement> never_clipped(2);
+    for (const int parameter : {0, 1, 3}) {
+      const Target& expected = targets.of(workload)[static_cast<std::size_t>(parameter)];
+      const Target own = targets.of(workload, parameter, never_clipped);
+      EXPECT_EQ(own.master, expected.master) << optimizer << ' ' << parameter;
+      EXPECT_EQ(own.way, expected.way);
+      // Disturbances of the others no longer reach it by way of the norm.
+      EXPECT_NEAR(own.bound / expected.bound, 1, 0.5) << optimizer << ' ' << parameter;
+      EXPECT_EQ(own.determined.share(), expected.determined.share());
+    }
+  }
+}
+
+// In fp64 the device comes nearer to the truth than fp32 does, and both meet within what rounding may do in fp32.
+TEST(RunCheck, TheDeviceStepsAWholeMatrixInFp64) {
+  const auto device = optimized::make_host_device();
+  for (const char* optimizer : {"muon", "normuon"}) {
+    const auto& description = reference::Optimizers::instance().find(optimizer);
+    const Options options(description.options, {{"coefficients", "polar_express"}, {"ns_steps", "8"}}, optimizer);
+    for (const auto& [rows, cols] : std::vector<std::pair<int, int>>{{24, 100}, {100, 24}, {64, 64}}) {
+      const auto in_fp64 = on_device_in_fp64(description, *device).make_float(options, DType::fp32);
+      const auto in_fp32 = description.make_float(options, DType::fp32);
+      const auto exact = description.make_double(options, DType::fp64);
+      reference::State<float> on_device = in_fp64->init({rows, cols}), on_cores = in_fp32->init({rows, cols});
+      reference::State<double> truth = exact->init({rows, cols});
+      for (const std::uint64_t step : {1, 2}) {
+        // Singular values from 1 down to 1e-4.
+        Matrix<float> gradient = testing_support::random_matrix<float>(rows, cols, step);
+        for (int row = 0; row < rows; ++row)
+          gradient.row(row) *= static_cast<float>(std::pow(1e-4, row / (rows - 1.0)));
+        const Matrix<double> expected = exact->step(gradient.cast<double>(), truth);
+        const auto error = [&](const Matrix<float>& own) {
+          return (own.cast<double>() - expected).norm() / expected.norm();
+        };
+        const double of_device = error(in_fp64->step(gradient, on_device));
+        const double of_cores = error(in_fp32->step(gradient, on_cores));
+        EXPECT_LT(5 * of_device, of_cores) << optimizer << ' ' << rows << " by " << cols;
+      }
+      EXPECT_EQ(on_device.steps, 2);
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-#include "harness/run/determined.hpp"
+#include "harness/check/determined.hpp"
 
 #include <Eigen/Eigenvalues>
 #include <cmath>

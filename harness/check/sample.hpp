@@ -1,0 +1,29 @@
+// Which parameters of a model are held against one device, where all of them would take too long.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "harness/check/target.hpp"
+
+namespace canzona::harness {
+
+struct CheckRequest {
+  std::optional<std::int64_t> of_each_kind;  ///< so many parameters; none: all of the model
+  double flops = 1e13;                       ///< that the cores may do for the target of one parameter in a sample
+};
+
+/// Who computes a target.
+enum class By { reference, device };
+
+struct Sample {
+  std::map<int, By> chosen;                 ///< by parameter
+  std::map<std::string, std::string> left;  ///< names of those that were drawn but take too long, with the reason
+};
+
+/// Draws by `seed` from each kind of parameters: those of one shape, cut, routed and split alike.
+Sample sample_of(const Workload& workload, const Targets& targets, const CheckRequest& request, std::uint64_t seed);
+
+}  // namespace canzona::harness
