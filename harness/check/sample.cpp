@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "harness/check/device_optimizer.hpp"
 #include "reference/core/random.hpp"
 
 namespace canzona::harness {
@@ -47,6 +48,16 @@ Sample sample_of(const Workload& workload, const Targets& targets, const CheckRe
     }
   }
   return sample;
+}
+
+std::string no_room(const Workload& workload, int parameter, std::int64_t free_bytes) {
+  const Parameter& own = workload.model.parameters[static_cast<std::size_t>(parameter)];
+  std::int64_t wanted = 0;
+  for (const Block& block : own.blocks)
+    wanted += bytes_on_device(*workload.optimizer, workload.optimizer_options, own.block_shape(block));
+  if (wanted <= free_bytes) return {};
+  return fmt::format("would take {:.3g} GB of the device, {:.3g} GB are free", static_cast<double>(wanted) / 1e9,
+                     static_cast<double>(free_bytes) / 1e9);
 }
 
 }  // namespace canzona::harness

@@ -26,4 +26,7 @@ struct Sample {
 /// Draws by `seed` from each kind of parameters: those of one shape, cut, routed and split alike.
 Sample sample_of(const Workload& workload, const Targets& targets, const CheckRequest& request, std::uint64_t seed);
 
+/// Why a device with so many free bytes cannot compute a parameter's target; empty where it can.
+std::string no_room(const Workload& workload, int parameter, std::int64_t free_bytes);
+
 }  // namespace canzona::harness

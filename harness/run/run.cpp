@@ -6,7 +6,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "harness/check/device_optimizer.hpp"
 #include "harness/record/memory_record.hpp"
 #include "harness/run/clock.hpp"
 #include "optimized/engine/footprint.hpp"
@@ -101,18 +100,6 @@ struct Ended {
   std::vector<Agreement> agreements;           // by iteration
 };
 
-/// Why the device has no room for a parameter's steps beside what it holds; empty where it has.
-std::string no_room(const Rank& rank, const Workload& workload, int parameter) {
-  const Parameter& own = workload.model.parameters[parameter];
-  std::int64_t wanted = 0;
-  for (const Block& block : own.blocks)
-    wanted += bytes_on_device(*workload.optimizer, workload.optimizer_options, own.block_shape(block));
-  const std::int64_t room = rank.free_bytes - rank.device.taken().total();
-  return wanted <= room ? ""
-                        : fmt::format("would take {:.3g} GB of the device, {:.3g} GB are free",
-                                      static_cast<double>(wanted) / 1e9, static_cast<double>(room) / 1e9);
-}
-
 Check check_of(Rank& rank, const RunRequest& request, const Workload& workload, Targets& targets, const Ended& ended) {
   Check check;
   const DType weights = targets.precision().wire.parameter;
@@ -123,7 +110,8 @@ Check check_of(Rank& rank, const RunRequest& request, const Workload& workload, 
       add(check, workload, weights, parameter, targets.of(workload)[static_cast<std::size_t>(parameter)], held);
     } else if (by == By::reference) {
       add(check, workload, weights, parameter, targets.of(workload, parameter, ended.agreements), held);
-    } else if (const std::string why = no_room(rank, workload, parameter); !why.empty()) {
+    } else if (const std::string why = no_room(workload, parameter, rank.free_bytes - rank.device.taken().total());
+               !why.empty()) {
       check.left_out[workload.model.parameters[static_cast<std::size_t>(parameter)].name] = why;
     } else {
       ++check.on_device;

@@ -116,6 +116,19 @@ TEST(EmulatedRun, InTwoBytesStaysWithinTheBound) {
   }
 }
 
+TEST(EmulatedRun, ComputesLargeMatricesOfASampleInFp64) {
+  testing_support::backend();
+  const Outcome outcome =
+      canzona({"run",           "--backend", "cuda",        "--ranks", "4",        "--tp", "2",
+               "--strategy",    "canzona",   "--steps",     "1",       "--warmup", "0",    "--check=1",
+               "--check-flops", "2e7",       "--precision", "bf16",    "--json",   "-"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err << outcome.out;
+  const json check = json::parse(outcome.out)["results"][0]["check"];
+  EXPECT_EQ(check["parameters"], 7);
+  EXPECT_EQ(check["on_device_in_fp64"], 4);
+  EXPECT_TRUE(emulated_gpu::complaints().empty()) << emulated_gpu::complaints().front();
+}
+
 TEST(EmulatedRun, IsRefusedWithTheNumbersWhereItDoesNotFit) {
   testing_support::backend();
   emulated_gpu::reset({.memory_bytes = std::size_t{66} << 20});

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "tests/support.hpp"
@@ -95,6 +96,19 @@ TEST(Sample, CountsWhatTheCoresDo) {
               drawn + 2 * 5 * (4 * m * m * n + 2 * m * m * m));
     // In bf16 three disturbed runs besides.
     EXPECT_EQ(targets_of(DType::bf16).drawing_flops(workload, static_cast<int>(index)), 4 * drawn);
+  }
+}
+
+// Of linear_proj, 256 by 256: gradient, update, momentum and X in fp32, X twice more in fp64, and two Gram matrices;
+// the norm and the step's values.
+TEST(Sample, CountsWhatTheDeviceHasToHold) {
+  const Workload workload = workload_of();
+  for (std::size_t index = 0; index < workload.model.parameters.size(); ++index) {
+    if (workload.model.parameters[index].name != "decoder.layers.0.self_attention.linear_proj.weight") continue;
+    const std::int64_t bytes = 256 * 256 * (4 * 4 + 2 * 8 + 2 * 8) + 8 + 24;
+    EXPECT_EQ(no_room(workload, static_cast<int>(index), bytes), "");
+    EXPECT_EQ(no_room(workload, static_cast<int>(index), bytes - 1),
+              "would take 0.00315 GB of the device, 0.00315 GB are free");
   }
 }
 
