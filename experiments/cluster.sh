@@ -12,6 +12,7 @@
 #   --repeats N             launches of each point, interleaved [3]
 #   --steps N               measured in each launch [20]
 #   --checks A,B,…          models of which every weight is held against the reference first [qwen3-tiny,qwen3-mini]
+#   --samples A,B,…         models of which parameters of each kind are, in one step of each strategy [the last of --model, but for those]
 #   --tokens N              of a micro-batch [8192; 64 on the host]
 #   --bucket-size N         elements at which a bucket of gradients closes [default: each strategy's own; 1000000 on the host]
 #   --precision NAME        fp32, bf16 or fp16 [bf16; fp32 on the host]
@@ -30,7 +31,7 @@ checkout=${CANZONA_ROOT:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
 
 backend=cuda nodes=${SLURM_JOB_NUM_NODES:-1} ranks_per_node=${SLURM_NTASKS_PER_NODE:-8} tp=
 models=qwen3-1.7b,qwen3-4b,qwen3-8b,qwen3-14b,qwen3-32b strategies=all optimizers=muon,shampoo,soap
-checks=qwen3-tiny,qwen3-mini repeats=3 steps=20 tokens='' bucket_size='' precision='' cluster='' deadline=120 limit=3600
+checks=qwen3-tiny,qwen3-mini samples='' repeats=3 steps=20 tokens='' bucket_size='' precision='' cluster='' deadline=120 limit=3600
 launcher=${SLURM_JOB_ID:+srun} launcher_options=() built=$checkout/build/release/bin out=$checkout/build/study dry_run=
 bad() { printf 'cluster.sh: %s\n' "$1" >&2; exit 2; }
 while [ $# -gt 0 ]; do
@@ -50,6 +51,7 @@ while [ $# -gt 0 ]; do
     --repeats) repeats=$2 ;;
     --steps) steps=$2 ;;
     --checks) checks=$2 ;;
+    --samples) samples=$2 ;;
     --tokens) tokens=$2 ;;
     --bucket-size) bucket_size=$2 ;;
     --precision) precision=$2 ;;
@@ -87,7 +89,9 @@ export CANZONA_ROOT=$checkout
 [ "$strategies" != all ] || strategies=$("$canzona" list --names strategies | paste -sd,)
 IFS=, read -ra models <<<"$models"
 IFS=, read -ra strategies <<<"$strategies"
+[[ $samples || ,$checks, = *,${models[-1]},* ]] || samples=${models[-1]}
 IFS=, read -ra checks <<<"$checks"
+IFS=, read -ra samples <<<"$samples"
 IFS=, read -ra optimizers <<<"$optimizers"
 
 carried=()
@@ -154,14 +158,24 @@ examine() {
     --nodes "$nodes" --ranks-per-node "$ranks_per_node" ${cluster:+--cluster "$cluster"} --json "$out/environment.json"
 }
 
-# Small models, all of their weights against the reference.
+# Small models, all of their weights against the reference. Of large ones a sample, another one for each strategy.
 check() {
-  local model optimizer
+  local model optimizer strategy file seed=0
   for model in "${checks[@]}"; do
     for optimizer in "${optimizers[@]}"; do
       make_file "$out/checks/$model-$optimizer.json" "$canzona" run --model "$model" --optimizer "$optimizer" \
         --dp "$dp" --tp "$tp" --backend "$backend" --deadline "$deadline" --precision "$precision" \
         --strategy all --steps 3 --check --json "$out/checks/$model-$optimizer.json"
+    done
+  done
+  for model in "${samples[@]}"; do
+    for optimizer in "${optimizers[@]}"; do
+      point "$model" "$optimizer"
+      for strategy in "${strategies[@]}"; do
+        file=$out/checks/$(basename "$model" .json)-$optimizer-sample-$strategy.json
+        make_file "$file" "$canzona" run "${options[@]}" "${engine[@]}" --precision "$precision" --strategy "$strategy" \
+          --steps 1 --warmup 0 --check=1 --seed $((++seed)) --json "$file"
+      done
     done
   done
 }

@@ -109,12 +109,13 @@ Table study_table(const std::vector<ordered_json>& records) {
 Table check_table(const std::vector<ordered_json>& checks) {
   Table table;
   const std::string kind = "measured";
-  table.columns = {{"model", ""},         {"mesh", ""},          {"optimizer", ""}, {"strategy", ""},
+  table.columns = {{"model", ""},         {"mesh", ""},          {"optimizer", ""}, {"strategy", ""}, {"compared", ""},
                    {"worst error", kind}, {"bound", "computed"}, {"parameter", ""}, {"passed", ""}};
   for (const ordered_json& run : checks) {
     for (const ordered_json& result : run["results"]) {
       const ordered_json& check = result["check"];
       table.rows.push_back({run["model"], mesh_name(run), result["optimizer"], result["strategy"],
+                            fmt::format("{} of {}", check["parameters"].get<int>(), check["of"].get<int>()),
                             fmt::format("{:.2g}", check["worst_error"].get<double>()),
                             fmt::format("{:.2g}", check["bound"].get<double>()), check["parameter"],
                             check["passed"] == true ? "yes" : "NO"});

@@ -88,7 +88,9 @@ class Engine {
 
   void take_memory();
   void take_masters();
-  void put_weights(const Slot& slot, const std::vector<float>& initial);
+  template <class Element>
+  std::vector<float> draw(const Element& element) const;
+  void put_weights(const Slot& slot, const float* initial);
   void draw_noise();
   void prepare_dp_collectives();
   void prepare_micro_group(int index);

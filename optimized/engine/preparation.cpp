@@ -3,6 +3,7 @@
 
 #include "optimized/engine/engine.hpp"
 #include "reference/core/error.hpp"
+#include "reference/core/parallel.hpp"
 #include "reference/model/shard.hpp"
 
 namespace canzona::optimized {
@@ -58,16 +59,12 @@ void Engine::take_memory() {
   gradient_ = take(Purpose::gradients, bytes(numel, DType::fp32));
   weights_ = take(Purpose::weights, bytes(numel, type()));
   if (type() != DType::fp32) take_masters();
+  const std::vector<float> initial =
+      draw([this](int parameter, std::int64_t whole) { return objective_.initial_weight(parameter, whole); });
   std::int64_t largest = 0;
   for (const Slot& own : workload_.buffer.slots) {
-    const Parameter& parameter = this->parameter(own.parameter);
     largest = std::max(largest, own.elements.size());
-    if (!device_.holds_values()) continue;
-    std::vector<float> initial(static_cast<std::size_t>(own.elements.size()));
-    for_each_element(parameter, workload_.mesh.tp, at_.tp, 0, [&](std::int64_t whole, std::int64_t position) {
-      initial[static_cast<std::size_t>(position)] = objective_.initial_weight(own.parameter, whole);
-    });
-    put_weights(own, initial);
+    if (!initial.empty()) put_weights(own, initial.data() + own.elements.begin);
   }
   element_update_ = take(Purpose::scratch, bytes(largest, DType::fp32));
 
@@ -97,11 +94,27 @@ void Engine::take_masters() {
   masters_ = device_.allocate_elements<float>(count);
 }
 
+/// element(parameter, index in the whole) of all elements, flat as the workload's buffer, by all cores; nothing where
+/// the device only counts.
+template <class Element>
+std::vector<float> Engine::draw(const Element& element) const {
+  std::vector<float> drawn(static_cast<std::size_t>(device_.holds_values() ? workload_.buffer.numel() : 0));
+  if (drawn.empty()) return drawn;
+  for_each_in_parallel(static_cast<int>(workload_.buffer.slots.size()), [&](int index) {
+    const Slot& own = workload_.buffer.slots[static_cast<std::size_t>(index)];
+    for_each_element(parameter(own.parameter), workload_.mesh.tp, at_.tp, own.elements.begin,
+                     [&](std::int64_t whole, std::int64_t position) {
+                       drawn[static_cast<std::size_t>(position)] = element(own.parameter, whole);
+                     });
+  });
+  return drawn;
+}
+
 /// A slot's first weights, and of those that this rank owns their masters.
-void Engine::put_weights(const Slot& slot, const std::vector<float>& initial) {
+void Engine::put_weights(const Slot& slot, const float* initial) {
   with_weight_type(type(), [&]<class T>(T) {
     std::vector<T> rounded;
-    for (const float weight : initial) rounded.push_back(static_cast<T>(weight));
+    for (std::int64_t i = 0; i < slot.elements.size(); ++i) rounded.push_back(static_cast<T>(initial[i]));
     device_.copy(*streams_[0], rounded.data(), place<T>(weights_, slot.elements.begin).raw(),
                  rounded.size() * sizeof(T));
     streams_[0]->synchronize();
@@ -110,7 +123,7 @@ void Engine::put_weights(const Slot& slot, const std::vector<float>& initial) {
   for (const Range& range : owned()) {
     const Range mine = intersection(range, slot.elements);
     if (mine.empty()) continue;
-    device_.copy(*streams_[0], initial.data() + (mine.begin - slot.elements.begin), master(mine.begin).raw(),
+    device_.copy(*streams_[0], initial + (mine.begin - slot.elements.begin), master(mine.begin).raw(),
                  static_cast<std::size_t>(mine.size()) * sizeof(float));
   }
   streams_[0]->synchronize();
@@ -119,17 +132,11 @@ void Engine::put_weights(const Slot& slot, const std::vector<float>& initial) {
 void Engine::draw_noise() {
   const Device::Taking taking(device_, Purpose::noise);
   const std::int64_t samples = workload_.training.batch;
-  std::vector<float> drawn(static_cast<std::size_t>(device_.holds_values() ? workload_.buffer.numel() : 0));
   for (std::int64_t iteration = 0; iteration < objective_.period(); ++iteration) {
     for (std::int64_t sample = 0; sample < samples; ++sample) {
-      for (const Slot& own : workload_.buffer.slots) {
-        if (!device_.holds_values()) break;
-        for_each_element(parameter(own.parameter), workload_.mesh.tp, at_.tp, own.elements.begin,
-                         [&](std::int64_t whole, std::int64_t position) {
-                           drawn[static_cast<std::size_t>(position)] =
-                               objective_.noise(iteration, at_.dp, own.parameter, sample, whole);
-                         });
-      }
+      const std::vector<float> drawn = draw([&](int parameter, std::int64_t whole) {
+        return objective_.noise(iteration, at_.dp, parameter, sample, whole);
+      });
       Buffer& buffer = noise_.emplace_back(device_.allocate_elements<float>(workload_.buffer.numel()));
       device_.copy(*streams_[0], drawn.data(), buffer.as<float>().raw(), drawn.size() * sizeof(float));
       streams_[0]->synchronize();

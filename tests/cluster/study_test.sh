@@ -8,11 +8,11 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 out=$folder/study
 # shellcheck disable=SC2054 # commas within a value
 study=("$root/experiments/cluster.sh" --backend host --nodes 1 --ranks-per-node 2 --tp 1 --model qwen3-tiny --optimizers muon
-  --strategies synchronous,canzona --checks qwen3-tiny --repeats 2 --steps 2 --built "$(dirname "$canzona")" --out "$out")
+  --strategies synchronous,canzona --checks qwen3-tiny --samples qwen3-tiny --repeats 2 --steps 2 --built "$(dirname "$canzona")" --out "$out")
 
 # Beforehand: every command, and nothing done.
 "${study[@]}" --dry-run >"$folder/out" 2>&1 || fail 'dry run: it failed'
-for command in environment 'run .*--check' calibrate 'run .*--predict' collect pack; do
+for command in environment 'run .*--check' 'run .*--check=1 --seed 2' calibrate 'run .*--predict' collect pack; do
   grep -q "canzona $command" "$folder/out" || fail "dry run: no '$command'"
 done
 [ "$(grep -c -- '--predict' "$folder/out")" = 4 ] || fail 'dry run: not every point'
@@ -42,7 +42,7 @@ expected=$(for strategy in canzona synchronous; do for repeat in 1 2; do echo "q
 [ -z "$(ls "$out/failed")" ] || fail 'a point failed'
 grep -q 'finished before' "$folder/out" || fail 'nothing was taken over'
 grep -q '^canzona .*([-+][0-9]* %)' "$folder/out" || fail 'no prediction beside what was measured'
-for part in 'optimizer step ms' '## Equal to one device' '| yes |' '## Where'; do
+for part in 'optimizer step ms' '## Equal to one device' '| 18 of 18 |' '| 7 of 18 |' '| yes |' '## Where'; do
   grep -qF "$part" "$out/report.md" || fail "the report lacks '$part'"
 done
 

@@ -97,11 +97,12 @@ TEST_F(StudyCommand, CollectTellsOfAFailedCheck) {
   fs::create_directories(path / "checks");
   file("checks/a.json",
        R"({"model": "m", "mesh": {"dp": 1, "tp": 1}, "results": [{"strategy": "static", "optimizer": "o",
-       "check": {"worst_error": 0.5, "bound": 0.1, "passed": false, "parameter": "p"}}]})");
+       "check": {"worst_error": 0.5, "bound": 0.1, "passed": false, "parameter": "p", "parameters": 2,
+       "of": 7}}]})");
   EXPECT_EQ(canzona({"collect", path.string()}).code, 1);
   std::ifstream stream(path / "report.md");
   const std::string report{std::istreambuf_iterator<char>(stream), {}};
-  EXPECT_NE(report.find("| m | dp 1 × tp 1 | o | static | 0.5 | 0.1 | p | NO |"), std::string::npos) << report;
+  EXPECT_NE(report.find("| m | dp 1 × tp 1 | o | static | 2 of 7 | 0.5 | 0.1 | p | NO |"), std::string::npos) << report;
 }
 
 }  // namespace
