@@ -67,6 +67,29 @@ Replica assemble(const Workload& workload, DType weights, int index, const Targe
 
 }  // namespace
 
+Check check(const Workload& workload, Targets& targets, const Ended& ended, optimized::Rank& rank) {
+  Check check;
+  check.left_out = ended.sample.left;
+  for (const auto& [parameter, by] : ended.sample.chosen) {
+    const auto add_target = [&, parameter = parameter](const Target& target) {
+      add(check, workload, targets.precision().wire.parameter, parameter, target, ended.held.at(parameter));
+    };
+    if (ended.sample.is_whole) {
+      add_target(targets.of(workload)[static_cast<std::size_t>(parameter)]);
+    } else if (by == By::reference) {
+      add_target(targets.of(workload, parameter, ended.agreements));
+    } else if (const std::string why = no_room(workload, parameter, rank.free_bytes - rank.device.taken().total());
+               !why.empty()) {
+      check.left_out[workload.model.parameters[static_cast<std::size_t>(parameter)].name] = why;
+    } else {
+      ++check.on_device;
+      add_target(targets.on_device(workload, parameter, ended.agreements, rank.device));
+    }
+  }
+  check.passed = check.passed && check.parameters > 0;
+  return check;
+}
+
 void add(Check& check, const Workload& workload, DType weights, int parameter, const Target& target,
          const std::vector<Held>& held) {
   ++check.parameters;

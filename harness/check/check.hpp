@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/check/held.hpp"
+#include "harness/check/sample.hpp"
 #include "harness/check/target.hpp"
 #include "reference/strategies/workload.hpp"
 
@@ -26,6 +27,16 @@ struct Check {
   int on_device = 0;    ///< of them those whose target was computed there, in fp64
   std::map<std::string, std::string> left_out;  ///< names of those that were to be compared, with why they were not
 };
+
+/// What a run leaves to be checked.
+struct Ended {
+  Sample sample = {};
+  std::map<int, std::vector<Held>> held = {};  ///< by parameter
+  std::vector<Agreement> agreements = {};      ///< by iteration
+};
+
+/// On the first rank, whose device may be asked for targets. Nothing compared is not passed.
+Check check(const Workload& workload, Targets& targets, const Ended& ended, optimized::Rank& rank);
 
 /// Adds a parameter to a check; `held` by rank, `weights` their type.
 void add(Check& check, const Workload& workload, DType weights, int parameter, const Target& target,

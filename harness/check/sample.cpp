@@ -25,10 +25,16 @@ Kind kind_of(const Parameter& parameter) {
 
 Sample sample_of(const Workload& workload, const Targets& targets, const CheckRequest& request, std::uint64_t seed) {
   constexpr std::uint64_t kSamples = 3;  // beside the objective's weights and gradients
+  Sample sample;
+  if (!request.of_each_kind) {
+    sample.is_whole = true;
+    for (std::size_t index = 0; index < workload.model.parameters.size(); ++index)
+      sample.chosen[static_cast<int>(index)] = By::reference;
+    return sample;
+  }
   std::map<Kind, std::vector<int>> kinds;
   for (std::size_t index = 0; index < workload.model.parameters.size(); ++index)
     kinds[kind_of(workload.model.parameters[index])].push_back(static_cast<int>(index));
-  Sample sample;
   for (auto& [kind, members] : kinds) {
     const auto lot = [&](int parameter) { return random_bits(random_key({seed, kSamples}), parameter); };
     std::sort(members.begin(), members.end(), [&](int a, int b) { return lot(a) < lot(b); });

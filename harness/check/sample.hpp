@@ -19,11 +19,13 @@ struct CheckRequest {
 enum class By { reference, device };
 
 struct Sample {
+  bool is_whole = false;                    ///< it is all of the model
   std::map<int, By> chosen;                 ///< by parameter
   std::map<std::string, std::string> left;  ///< names of those that were drawn but take too long, with the reason
 };
 
-/// Draws by `seed` from each kind of parameters: those of one shape, cut, routed and split alike.
+/// Draws by `seed` from each kind of parameters: those of one shape, cut, routed and split alike. Where all are asked
+/// for, the reference computes them.
 Sample sample_of(const Workload& workload, const Targets& targets, const CheckRequest& request, std::uint64_t seed);
 
 /// Why a device with so many free bytes cannot compute a parameter's target; empty where it can.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "harness/record/memory_record.hpp"
@@ -83,46 +82,6 @@ StrategyRun assemble(const Workload& workload, const std::vector<json>& reports,
   return run;
 }
 
-/// What is held against one device: a sample, or all of the model.
-Sample checked_of(const RunRequest& request, const Workload& workload, const Targets& targets) {
-  if (!request.check) return {};
-  if (request.check->of_each_kind) return sample_of(workload, targets, *request.check, request.seed);
-  Sample all;
-  for (std::size_t index = 0; index < workload.model.parameters.size(); ++index)
-    all.chosen[static_cast<int>(index)] = By::reference;
-  return all;
-}
-
-/// What ranks hold at the end of a strategy of what is checked.
-struct Ended {
-  Sample sample;
-  std::map<int, std::vector<Held>> held = {};  // by parameter
-  std::vector<Agreement> agreements;           // by iteration
-};
-
-Check check_of(Rank& rank, const RunRequest& request, const Workload& workload, Targets& targets, const Ended& ended) {
-  Check check;
-  const DType weights = targets.precision().wire.parameter;
-  check.left_out = ended.sample.left;
-  for (const auto& [parameter, by] : ended.sample.chosen) {
-    const std::vector<Held>& held = ended.held.at(parameter);
-    if (!request.check->of_each_kind) {
-      add(check, workload, weights, parameter, targets.of(workload)[static_cast<std::size_t>(parameter)], held);
-    } else if (by == By::reference) {
-      add(check, workload, weights, parameter, targets.of(workload, parameter, ended.agreements), held);
-    } else if (const std::string why = no_room(workload, parameter, rank.free_bytes - rank.device.taken().total());
-               !why.empty()) {
-      check.left_out[workload.model.parameters[static_cast<std::size_t>(parameter)].name] = why;
-    } else {
-      ++check.on_device;
-      add(check, workload, weights, parameter, targets.on_device(workload, parameter, ended.agreements, rank.device),
-          held);
-    }
-  }
-  check.passed = check.passed && check.parameters > 0;
-  return check;
-}
-
 }  // namespace
 
 Interleaving interleaving_of(const RunRequest& request, std::int64_t refresh_period) {
@@ -194,7 +153,8 @@ std::vector<StrategyRun> run_rank(Rank& rank, const RunRequest& request, const s
     auto& of_strategy = reports.emplace_back();
     for (const std::string& text : rank.world.gather(std::string(bytes.begin(), bytes.end())))
       of_strategy.push_back(json::from_cbor(text));
-    ended[index].sample = checked_of(request, workloads[index], targets);
+    if (!request.check) continue;
+    ended[index].sample = sample_of(workloads[index], targets, *request.check, request.seed);
     for (const auto& [parameter, by] : ended[index].sample.chosen)
       ended[index].held[parameter] = gather_held(rank, workloads[index], *engines[index], parameter);
   }
@@ -203,7 +163,7 @@ std::vector<StrategyRun> run_rank(Rank& rank, const RunRequest& request, const s
   std::vector<StrategyRun> runs;
   for (std::size_t index = 0; index < engines.size(); ++index) {
     runs.push_back(assemble(workloads[index], reports[index], engines[index]->iterations()));
-    if (request.check) runs.back().check = check_of(rank, request, workloads[index], targets, ended[index]);
+    if (request.check) runs.back().check = check(workloads[index], targets, ended[index], rank);
   }
   return runs;
 }
