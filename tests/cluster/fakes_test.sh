@@ -83,7 +83,7 @@ srun "$1" run --tp 2 --steps 1 --strategy canzona && exit 3
 exit 5
 SBATCH
 export X=1 Y=2
-code_is 5 sbatch --wait --parsable --export=NONE,Y,Z=3 job.sbatch "$canzona" 'two words'
+code_is 5 sbatch --wait --parsable --export="NONE,Y,Z=3${ASAN_OPTIONS:+,ASAN_OPTIONS}" job.sbatch "$canzona" 'two words'
 holds out 1
 for line in 'nodes 1 of node0' 'tasks 2' 'id 1' "in $folder" "from $folder" "with $canzona two words" 'restart unset' 'X unset' 'Y 2'; do
   holds 'a name-1.out' "$line"
