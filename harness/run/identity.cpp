@@ -47,6 +47,7 @@ ordered_json identity_of(const RunRequest& request) {
   identity["steps"] = request.steps;
   identity["warmup"] = request.warmup;
   identity["check"] = request.check ? request.check->of_each_kind.value_or(0) : -1;
+  identity["check FLOPs"] = request.check ? request.check->flops : 0;
   identity["predicts itself"] = request.predicts_itself;
   identity["seed"] = request.seed;
   return identity;
