@@ -68,7 +68,7 @@ std::vector<Held> gather_held(optimized::Rank& rank, const Workload& workload, o
     const auto first = static_cast<std::size_t>(first_with_these(static_cast<int>(index)));
     if (first == index) {
       std::vector<float> received(sent[index].size() / sizeof(float));
-      std::memcpy(received.data(), sent[index].data(), sent[index].size());
+      std::copy(sent[index].begin(), sent[index].end(), reinterpret_cast<char*>(received.data()));
       held[index].masters = std::make_shared<const std::vector<float>>(std::move(received));
     } else {
       held[index].masters = held[first].masters;
