@@ -242,7 +242,8 @@ TEST_F(RunCommand, ChecksASampleOnTheCoresAndInFp64OnTheDevice) {
         canzona({"run", "--ranks", "4", "--tp", "2", "--steps", "1", "--warmup", "0", "--check=3", "--check-flops",
                  "2e7", "--precision", precision, "--bucket-size", "32768", "--json", "-"});
     ASSERT_EQ(outcome.code, 0) << outcome.err << outcome.out;
-    for (const json& result : json::parse(outcome.out)["results"]) {
+    const json record = json::parse(outcome.out);
+    for (const json& result : record["results"]) {
       const json& check = result["check"];
       EXPECT_TRUE(check["passed"]) << result["strategy"] << check;
       EXPECT_EQ(check["parameters"], 15);
