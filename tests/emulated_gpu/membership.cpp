@@ -20,7 +20,7 @@ ncclResult_t Membership::wait(std::unique_lock<std::mutex>& lock, Condition cond
     if (Clock::now() < end) continue;
     exchange_.fail(ncclSystemError, "a rank waited a minute for the others");
   }
-  return exchange_.error();
+  return ncclSuccess;  // whatever a rank that was faster has done since
 }
 
 ncclResult_t Membership::join(int rank, int device, bool blocks) {
@@ -31,9 +31,10 @@ ncclResult_t Membership::join(int rank, int device, bool blocks) {
   if (std::find(devices_.begin(), devices_.end(), kAway) == devices_.end()) {
     if (std::set(devices_.begin(), devices_.end()).size() < devices_.size()) {
       exchange_.fail(ncclInvalidUsage, "two ranks are on one device");
+    } else {
+      complete_.store(true, std::memory_order_release);
+      changed_.notify_all();
     }
-    complete_.store(true, std::memory_order_release);
-    changed_.notify_all();
   }
   return blocks ? wait(lock, [&] { return is_complete(); }) : ncclInProgress;
 }

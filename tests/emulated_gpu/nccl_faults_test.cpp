@@ -1,4 +1,5 @@
 // NCCL's errors: ranks that differ, abort, or call wrongly.
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 
@@ -137,6 +138,16 @@ TEST_F(NcclFaults, AnAbortEndsAllRanks) {
     ncclAllReduce(values, values, 1, ncclFloat, ncclSum, own.communicator, own.stream);
     EXPECT_EQ(own.error_at_end(), ncclRemoteError);
     EXPECT_EQ(own.text(), "rank 2 has aborted the communicator");
+  });
+}
+
+/// The first rank whose communicator is there aborts it, while most of the others have yet to return from its creation.
+TEST_F(NcclFaults, ACreationDoesNotFailByWhatComesAfterIt) {
+  std::atomic<bool> is_first = true;
+  for_communicator(8, [&](Rank& own) {
+    if (!is_first.exchange(false)) return;
+    EXPECT_EQ(ncclCommAbort(own.communicator), ncclSuccess);
+    own.communicator = nullptr;
   });
 }
 
