@@ -15,6 +15,13 @@ inline constexpr bool kIsSlow = true;
 inline constexpr bool kIsSlow = false;
 #endif
 
+/// Under ThreadSanitizer, which sees nothing inside a BLAS, products are plain loops: seconds become minutes.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kHasPlainProducts = true;
+#else
+inline constexpr bool kHasPlainProducts = false;
+#endif
+
 /// For one launch, while none is under way: an emulated GPU forgets what was before.
 inline optimized::ChosenBackend backend(const std::map<std::string, std::string>& options = {}) {
 #if defined(CANZONA_EMULATED_GPU)

@@ -223,10 +223,9 @@ class Probes {
     const auto original = elements(n * n), A = elements(n * n), found_values = elements(n);
     rank_.device.copy(*stream_, values.data(), original.raw(), values.size() * sizeof(float));
     stream_->synchronize();
-    auto& algebra = rank_.device.linear_algebra();
+    auto& algebra = rank_.device.linear_algebra().factorizations<float>();
     const auto work =
-        buffers_.emplace_back(rank_.device.allocate(static_cast<std::size_t>(algebra.factorization_bytes(n))))
-            .as<std::byte>();
+        buffers_.emplace_back(rank_.device.allocate(static_cast<std::size_t>(algebra.bytes(n)))).as<std::byte>();
     const auto found = buffers_.emplace_back(rank_.device.allocate_elements<std::int32_t>(1)).as<std::int32_t>();
     const auto start = [this, &algebra, kind, n, original, A, found_values, work, found](optimized::Stream& stream) {
       rank_.device.copy(stream, original, n, A, n, n, n);

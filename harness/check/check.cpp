@@ -78,7 +78,8 @@ Check check(const Workload& workload, Targets& targets, const Ended& ended, opti
       add_target(targets.of(workload)[static_cast<std::size_t>(parameter)]);
     } else if (by == By::reference) {
       add_target(targets.of(workload, parameter, ended.agreements));
-    } else if (const std::string why = no_room(workload, parameter, rank.free_bytes - rank.device.taken().total());
+    } else if (const std::string why =
+                   no_room(workload, targets, parameter, rank.free_bytes - rank.device.taken().total());
                !why.empty()) {
       check.left_out[workload.model.parameters[static_cast<std::size_t>(parameter)].name] = why;
     } else {

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "optimized/device/device.hpp"
 #include "reference/core/matrix.hpp"
 #include "reference/model/model.hpp"
 
@@ -17,8 +18,12 @@ class Determined {
   /// Everything is compared.
   Determined() = default;
   /// `responses`: by how much disturbed runs moved the parameter elsewhere; `way`: how far it moved. Finds all that is
-  /// undetermined only if there are about as many responses as the longest side has shorter ones.
-  Determined(const Parameter& parameter, const std::vector<Matrix<float>>& responses, double way);
+  /// undetermined only if there are about as many responses as the longest side has shorter ones. Their directions are
+  /// found on `device`, in fp64.
+  Determined(const Parameter& parameter, const std::vector<Matrix<float>>& responses, double way,
+             optimized::Device& device);
+  /// Bytes of the device's memory that this takes. Throws InputError where a side is beyond its factorizations.
+  static std::int64_t bytes_on_device(const Parameter& parameter);
 
   /// The share of the parameter's coordinates that are compared.
   double share() const { return share_; }

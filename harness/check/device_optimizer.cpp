@@ -14,16 +14,20 @@ using optimized::Buffer;
 using optimized::StepValues;
 using reference::State;
 
+std::string plain_variant(const optimized::EngineOptimizer& optimizer) {
+  return optimizer.variants.empty() ? "" : "dense";
+}
+
 /// One block with what its steps need.
 class Hosted {
  public:
-  Hosted(optimized::Device& device, const optimized::EngineOptimizer& optimizer, const Options& options, Shape shape,
-         std::int64_t turn)
+  Hosted(optimized::Device& device, const optimized::EngineOptimizer& optimizer, const Options& options,
+         DType arithmetic, Shape shape, std::int64_t turn)
       : device_(device),
         optimizer_(optimizer),
         options_(options),
         workspace_(device),
-        own_(optimizer.prepare({options, device, workspace_, shape, {turn}, "dense", DType::fp64})),
+        own_(optimizer.prepare({options, device, workspace_, shape, {turn}, plain_variant(optimizer), arithmetic})),
         gradient_(device.allocate_elements<float>(shape.numel())),
         update_(device.allocate_elements<float>(shape.numel())),
         values_(device.allocate(sizeof(StepValues))),
@@ -53,19 +57,21 @@ class Hosted {
 
 class DeviceOptimizer final : public reference::Optimizer<float> {
  public:
-  DeviceOptimizer(optimized::Device& device, const std::string& name, const Options& options,
+  DeviceOptimizer(optimized::Device& device, const std::string& name, const Options& options, DType arithmetic,
                   std::unique_ptr<reference::Optimizer<float>> rule)
       : Optimizer(options),
         device_(device),
         optimizer_(optimized::EngineOptimizers::instance().find(name)),
         options_(options),
+        arithmetic_(arithmetic),
         rule_(std::move(rule)) {}
 
   State<float> init(Shape /*shape*/) const override { return {}; }
 
   Matrix<float> step(const Matrix<float>& gradient, State<float>& state) const override {
     auto& hosted = hosted_[&state];
-    if (!hosted) hosted = std::make_unique<Hosted>(device_, optimizer_, options_, shape_of(gradient), state.turn);
+    if (!hosted)
+      hosted = std::make_unique<Hosted>(device_, optimizer_, options_, arithmetic_, shape_of(gradient), state.turn);
     return hosted->step(++state.steps, gradient);
   }
 
@@ -75,24 +81,26 @@ class DeviceOptimizer final : public reference::Optimizer<float> {
   optimized::Device& device_;
   const optimized::EngineOptimizer& optimizer_;
   Options options_;
+  DType arithmetic_;
   std::unique_ptr<reference::Optimizer<float>> rule_;
   mutable std::map<const State<float>*, std::unique_ptr<Hosted>> hosted_;
 };
 
 }  // namespace
 
-reference::OptimizerDescription on_device_in_fp64(reference::OptimizerDescription description,
-                                                  optimized::Device& device) {
-  description.make_float = [&device, name = description.name, make = description.make_float](const Options& options,
-                                                                                             DType arithmetic) {
-    return std::make_unique<DeviceOptimizer>(device, name, options, make(options, arithmetic));
+reference::OptimizerDescription on_device(reference::OptimizerDescription description, optimized::Device& device,
+                                          DType arithmetic) {
+  description.make_float = [&device, arithmetic, name = description.name, make = description.make_float](
+                               const Options& options, DType of_rule) {
+    return std::make_unique<DeviceOptimizer>(device, name, options, arithmetic, make(options, of_rule));
   };
   return description;
 }
 
 std::int64_t bytes_on_device(const reference::OptimizerDescription& description, const Options& options, Shape block) {
   const std::unique_ptr<optimized::Device> device = optimized::make_counting_device();
-  const Hosted hosted(*device, optimized::EngineOptimizers::instance().find(description.name), options, block, 0);
+  const Hosted hosted(*device, optimized::EngineOptimizers::instance().find(description.name), options, DType::fp64,
+                      block, 0);
   return device->taken().total();
 }
 

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "harness/check/device_optimizer.hpp"
+#include "reference/core/error.hpp"
 #include "reference/core/random.hpp"
 
 namespace canzona::harness {
@@ -41,11 +41,11 @@ Sample sample_of(const Workload& workload, const Targets& targets, const CheckRe
     const auto wanted = static_cast<std::size_t>(*request.of_each_kind);
     members.resize(std::min(wanted, members.size()));
     for (const int parameter : members) {
-      const double flops = targets.reference_flops(workload, parameter);
+      const double flops = targets.flops_of_cores(workload, parameter, By::reference);
       if (flops <= request.flops) {
         sample.chosen[parameter] = By::reference;
       } else if (targets.has_fp64_on_device(workload, parameter) &&
-                 targets.drawing_flops(workload, parameter) <= request.flops) {
+                 targets.flops_of_cores(workload, parameter, By::device) <= request.flops) {
         sample.chosen[parameter] = By::device;
       } else {
         sample.left[workload.model.parameters[parameter].name] =
@@ -56,14 +56,15 @@ Sample sample_of(const Workload& workload, const Targets& targets, const CheckRe
   return sample;
 }
 
-std::string no_room(const Workload& workload, int parameter, std::int64_t free_bytes) {
-  const Parameter& own = workload.model.parameters[static_cast<std::size_t>(parameter)];
-  std::int64_t wanted = 0;
-  for (const Block& block : own.blocks)
-    wanted += bytes_on_device(*workload.optimizer, workload.optimizer_options, own.block_shape(block));
-  if (wanted <= free_bytes) return {};
-  return fmt::format("would take {:.3g} GB of the device, {:.3g} GB are free", static_cast<double>(wanted) / 1e9,
-                     static_cast<double>(free_bytes) / 1e9);
+std::string no_room(const Workload& workload, const Targets& targets, int parameter, std::int64_t free_bytes) {
+  try {
+    const std::int64_t wanted = targets.bytes_on_device(workload, parameter);
+    if (wanted <= free_bytes) return {};
+    return fmt::format("would take {:.3g} GB of the device, {:.3g} GB are free", static_cast<double>(wanted) / 1e9,
+                       static_cast<double>(free_bytes) / 1e9);
+  } catch (const InputError& error) {
+    return error.what();
+  }
 }
 
 }  // namespace canzona::harness

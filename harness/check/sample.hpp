@@ -15,9 +15,6 @@ struct CheckRequest {
   double flops = 1e13;                       ///< that the cores may do for the target of one parameter in a sample
 };
 
-/// Who computes a target.
-enum class By { reference, device };
-
 struct Sample {
   bool is_whole = false;                    ///< it is all of the model
   std::map<int, By> chosen;                 ///< by parameter
@@ -29,6 +26,6 @@ struct Sample {
 Sample sample_of(const Workload& workload, const Targets& targets, const CheckRequest& request, std::uint64_t seed);
 
 /// Why a device with so many free bytes cannot compute a parameter's target; empty where it can.
-std::string no_room(const Workload& workload, int parameter, std::int64_t free_bytes);
+std::string no_room(const Workload& workload, const Targets& targets, int parameter, std::int64_t free_bytes);
 
 }  // namespace canzona::harness

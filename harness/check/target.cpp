@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "harness/check/device_optimizer.hpp"
+#include "optimized/host/host_device.hpp"
 #include "optimized/optimizers/optimizer.hpp"
 #include "reference/core/error.hpp"
 #include "reference/core/parallel.hpp"
@@ -73,47 +74,66 @@ double Target::relative(double norm) const { return norm == 0 ? 0 : norm / (way 
 
 const std::vector<Target>& Targets::of(const Workload& workload) {
   auto& known = known_[workload.turns];
-  if (known.empty()) known = derive(workload, all_of(workload.model), {}, true);
+  if (known.empty()) known = by_reference(workload, all_of(workload.model), {});
   return known;
 }
 
 Target Targets::of(const Workload& workload, int parameter, const std::vector<Agreement>& agreements) const {
-  return std::move(derive(workload, {parameter}, Excerpt{{parameter}, agreements}, true).front());
+  return std::move(by_reference(workload, {parameter}, Excerpt{{parameter}, agreements}).front());
 }
 
 Target Targets::on_device(const Workload& workload, int parameter, const std::vector<Agreement>& agreements,
                           optimized::Device& device) const {
-  const reference::OptimizerDescription there = on_device_in_fp64(*workload.optimizer, device);
-  Workload alone = workload;
-  alone.optimizer = &there;
-  return std::move(derive(alone, {parameter}, Excerpt{{parameter}, agreements}, false).front());
+  const Excerpt excerpt{{parameter}, agreements};
+  const auto optimizer_in = [&](DType arithmetic) {
+    return harness::on_device(*workload.optimizer, device, arithmetic);
+  };
+  const reference::OptimizerDescription in_fp64 = optimizer_in(DType::fp64), in_fp32 = optimizer_in(DType::fp32);
+  Workload exact = workload, rounding = workload;
+  exact.optimizer = &in_fp64;
+  rounding.optimizer = &in_fp32;
+  // Ranks in fp32 answer to noise as fp32 does, which adds its own; fp64 may answer with a thirtieth of that.
+  const bool rounds = source_of(workload, workload.model.parameters[parameter]) == Source::response;
+  Run undisturbed = run(exact, objective_, excerpt);
+  const Run answering = rounds ? run(rounding, objective_, excerpt) : undisturbed;
+  const std::vector<Run> disturbed = disturbed_runs(rounds ? rounding : exact, {parameter}, excerpt, false);
+  Target target{std::move(undisturbed.masters[parameter]), undisturbed.way[parameter], {}, 0, false};
+  derive_bound(workload, parameter, answering, disturbed, device, target);
+  return target;
 }
 
 bool Targets::has_fp64_on_device(const Workload& workload, int parameter) const {
-  const Parameter& own = workload.model.parameters[parameter];
-  // Without it the optimizer's products are in fp32 whatever is asked for; a response takes decompositions here.
-  return own.routing == Routing::matrix && engine_optimizer(workload).roundings &&
-         source_of(workload, own) != Source::response;
+  return workload.model.parameters[parameter].routing == Routing::matrix && engine_optimizer(workload).has_fp64;
 }
 
-double Targets::drawing_flops(const Workload& workload, int parameter) const {
+std::int64_t Targets::bytes_on_device(const Workload& workload, int parameter) const {
+  const Parameter& own = workload.model.parameters[parameter];
+  std::int64_t steps = 0;
+  for (const Block& block : own.blocks)
+    steps += harness::bytes_on_device(*workload.optimizer, workload.optimizer_options, own.block_shape(block));
+  if (source_of(workload, own) != Source::response) return steps;
+  return std::max(steps, Determined::bytes_on_device(own));
+}
+
+double Targets::flops_of_cores(const Workload& workload, int parameter, By by) const {
   constexpr double kPerNumber = 20;  // of random_normal
-  const double runs = 1 + disturbances(workload, {parameter});
-  const auto numbers = static_cast<double>(workload.model.parameters[parameter].shape.numel());
-  return kPerNumber * numbers * workload.mesh.dp * workload.training.batch * static_cast<double>(iterations_) * runs;
-}
-
-double Targets::reference_flops(const Workload& workload, int parameter) const {
   const Parameter& own = workload.model.parameters[parameter];
+  const auto iterations = static_cast<double>(iterations_);
   const double runs = 1 + disturbances(workload, {parameter});
-  double flops = drawing_flops(workload, parameter);
-  const std::int64_t step = workload.cost.of(own).flops + workload.cost.refresh_of(own).flops;
-  flops += static_cast<double>(step) * static_cast<double>(iterations_) * runs;
+  double flops = kPerNumber * static_cast<double>(own.shape.numel()) * workload.mesh.dp * workload.training.batch *
+                 iterations * runs;
+  if (by == By::reference) {
+    const std::int64_t step = workload.cost.of(own).flops + workload.cost.refresh_of(own).flops;
+    flops += static_cast<double>(step) * iterations * runs;
+  }
   if (own.routing == Routing::elementwise || source_of(workload, own) != Source::response) return flops;
-  for (const Block& block : own.blocks) {  // what is determined of it: a second moment and its eigenvectors
+  for (const Block& block : own.blocks) {  // what is determined of it
     const auto longer = static_cast<double>(own.block_shape(block).longer());
     const auto shorter = static_cast<double>(own.block_shape(block).shorter());
-    flops += runs * 2 * longer * longer * shorter + 25 * longer * longer * longer;  // Golub and Van Loan, 8.3
+    const double product = 2 * longer * longer * shorter;
+    flops += (kHeldOut + 1) * product;  // of what differs and the directions
+    // A second moment and its eigenvectors (Golub and Van Loan, 8.3).
+    if (by == By::reference) flops += runs * product + 25 * longer * longer * longer;
   }
   return flops;
 }
@@ -167,10 +187,9 @@ Targets::Run Targets::run(const Workload& workload, const Objective<float>& obje
   return result;
 }
 
-/// `at_once`: disturbed runs share the cores, since everybody else waits for them.
-std::vector<Target> Targets::derive(const Workload& workload, const std::vector<int>& parameters,
-                                    const std::optional<Excerpt>& excerpt, bool at_once) const {
-  Run undisturbed = run(workload, objective_, excerpt);
+/// `at_once`: they share the cores, since everybody else waits for them.
+std::vector<Targets::Run> Targets::disturbed_runs(const Workload& workload, const std::vector<int>& parameters,
+                                                  const std::optional<Excerpt>& excerpt, bool at_once) const {
   const bool rounds = source_of(workload, workload.model.parameters[parameters.front()]) == Source::roundings;
   std::vector<Run> disturbed(static_cast<std::size_t>(disturbances(workload, parameters)));
   const auto run_disturbed = [&](int index) {
@@ -184,21 +203,28 @@ std::vector<Target> Targets::derive(const Workload& workload, const std::vector<
   } else {
     for (int index = 0; index < count; ++index) run_disturbed(index);
   }
+  return disturbed;
+}
+
+std::vector<Target> Targets::by_reference(const Workload& workload, const std::vector<int>& parameters,
+                                          const std::optional<Excerpt>& excerpt) const {
+  const Run undisturbed = run(workload, objective_, excerpt);
+  const std::vector<Run> disturbed = disturbed_runs(workload, parameters, excerpt, true);
+  const std::unique_ptr<optimized::Device> cores = optimized::make_host_device();
   std::vector<Target> targets;
   for (const int parameter : parameters) {
     const auto index = static_cast<std::size_t>(parameter);
     Target& target = targets.emplace_back();
-    target.master = std::move(undisturbed.masters[index]);
+    target.master = undisturbed.masters[index];
     target.way = undisturbed.way[index];
-    std::vector<Matrix<float>> responses;
-    for (const Run& other : disturbed) responses.emplace_back(other.masters[index] - target.master);
-    derive_bound(workload, parameter, responses, target);
+    derive_bound(workload, parameter, undisturbed, disturbed, *cores, target);
   }
   return targets;
 }
 
-void Targets::derive_bound(const Workload& workload, int index, const std::vector<Matrix<float>>& responses,
-                           Target& target) const {
+/// `undisturbed`: what the disturbed runs are disturbed from.
+void Targets::derive_bound(const Workload& workload, int index, const Run& undisturbed,
+                           const std::vector<Run>& disturbed, optimized::Device& device, Target& target) const {
   const Parameter& parameter = workload.model.parameters[index];
   const bool elementwise = parameter.routing == Routing::elementwise;
   const optimized::EngineOptimizer& optimizer = engine_optimizer(workload);
@@ -210,10 +236,12 @@ void Targets::derive_bound(const Workload& workload, int index, const std::vecto
     target.bound = optimizer.amplification(options, variant_).value() * kEpsilon;
     return;
   }
+  std::vector<Matrix<float>> responses;
+  for (const Run& other : disturbed) responses.emplace_back(other.masters[index] - undisturbed.masters[index]);
   // The last ones do not choose what is compared: they say how it responds.
   const auto last = responses.end() - kHeldOut;
   if (source == Source::response && !elementwise)
-    target.determined = Determined(parameter, {responses.begin(), last}, target.way);
+    target.determined = Determined(parameter, {responses.begin(), last}, target.way, device);
   double response = kEpsilon;
   for (auto own = last; own != responses.end(); ++own)
     response = std::max(response, target.relative(target.determined.norm(parameter, *own)));

@@ -26,6 +26,9 @@ struct Target {
   double relative(double norm) const;
 };
 
+/// Who computes a target.
+enum class By { reference, device };
+
 /// What one device makes of the workloads of a request.
 class Targets {
  public:
@@ -44,16 +47,18 @@ class Targets {
 
   /// Of one parameter alone, by the reference. `agreements`: what the ranks agreed on, by iteration.
   Target of(const Workload& workload, int parameter, const std::vector<Agreement>& agreements) const;
-  /// The same of a matrix that is orthogonalized: by the engine's optimizer with the whole matrix to itself, its
-  /// products in fp64, on `device`.
+  /// The same of a matrix: by the engine's optimizer with the whole matrix to itself, in fp64 on `device`. Where its
+  /// bound is measured, disturbed runs in fp32 tell how fp32 answers to noise, and what it leaves undetermined.
   Target on_device(const Workload& workload, int parameter, const std::vector<Agreement>& agreements,
                    optimized::Device& device) const;
-  /// Whether on_device can be asked for it.
+  /// Whether on_device can be asked for it, and the memory that it takes there. Throws InputError where a side is
+  /// beyond what a device factorizes.
   bool has_fp64_on_device(const Workload& workload, int parameter) const;
+  std::int64_t bytes_on_device(const Workload& workload, int parameter) const;
 
-  /// FLOPs, nominally, that the cores do for a parameter's target: for all of it, or for its gradients alone.
-  double reference_flops(const Workload& workload, int parameter) const;
-  double drawing_flops(const Workload& workload, int parameter) const;
+  /// FLOPs, nominally, that the cores do for a parameter's target: all of them, or what is left to them beside a
+  /// device.
+  double flops_of_cores(const Workload& workload, int parameter, By by) const;
 
  private:
   struct Run;
@@ -64,10 +69,12 @@ class Targets {
   int disturbances(const Workload& workload, const std::vector<int>& parameters) const;
   Run run(const Workload& workload, const reference::Objective<float>& objective,
           const std::optional<reference::Excerpt>& excerpt) const;
-  std::vector<Target> derive(const Workload& workload, const std::vector<int>& parameters,
-                             const std::optional<reference::Excerpt>& excerpt, bool at_once) const;
-  void derive_bound(const Workload& workload, int parameter, const std::vector<Matrix<float>>& responses,
-                    Target& target) const;
+  std::vector<Run> disturbed_runs(const Workload& workload, const std::vector<int>& parameters,
+                                  const std::optional<reference::Excerpt>& excerpt, bool at_once) const;
+  std::vector<Target> by_reference(const Workload& workload, const std::vector<int>& parameters,
+                                   const std::optional<reference::Excerpt>& excerpt) const;
+  void derive_bound(const Workload& workload, int parameter, const Run& undisturbed, const std::vector<Run>& disturbed,
+                    optimized::Device& device, Target& target) const;
 
   reference::Objective<float> objective_;
   reference::Precision precision_;

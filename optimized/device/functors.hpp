@@ -30,8 +30,9 @@ struct Convert {
 using Copy = Convert<float, float>;
 
 /// Of a sum: how many values are not finite.
+template <class T>
 struct NotFinite {
-  const float* values;
+  const T* values;
   CANZONA_KERNEL double operator()(std::int64_t i) const { return std::isfinite(values[i]) ? 0 : 1; }
 };
 

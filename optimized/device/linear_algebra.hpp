@@ -63,7 +63,26 @@ class MatrixProducts {
   virtual void quadratics(Stream& stream, Scalar b, Scalar c, In A, Out P, std::int64_t count) = 0;
 };
 
-/// Its own products are in fp32, as are its factorizations.
+/// Factorizations of square matrices of T: double or float.
+template <class T>
+class Factorizations {
+ public:
+  Factorizations() = default;
+  Factorizations(const Factorizations&) = delete;
+  Factorizations& operator=(const Factorizations&) = delete;
+  virtual ~Factorizations() = default;
+
+  /// Bytes of work memory that either needs for n × n. Throws InputError where n is beyond the backend.
+  virtual std::int64_t bytes(std::int64_t n) const = 0;
+  /// A = V·diag(values)·Vᵀ, values ascending; A is replaced by V, eigenvectors in columns. What fails in fp32 is solved
+  /// again in fp64. found[0] is 1, or 0 where A is not finite or there was nothing finite, and A is spoilt.
+  virtual void eigh(Stream& stream, MatrixView<T> A, DevicePointer<T> values, DevicePointer<std::int32_t> found,
+                    DevicePointer<std::byte> work) = 0;
+  /// A is replaced by the orthogonal factor of its QR decomposition; by something not finite where A was not.
+  virtual void qr(Stream& stream, MatrixView<T> A, DevicePointer<std::byte> work) = 0;
+};
+
+/// Its own products are in fp32.
 class LinearAlgebra : public MatrixProducts<float> {
  public:
   template <class T>
@@ -74,19 +93,18 @@ class LinearAlgebra : public MatrixProducts<float> {
     if constexpr (std::is_same_v<T, Fp16>) return fp16();
   }
 
-  /// Bytes of work memory that eigh and qr of an n × n matrix need. Throws InputError where n is beyond the backend.
-  virtual std::int64_t factorization_bytes(std::int64_t n) const = 0;
-  /// A = V·diag(values)·Vᵀ, values ascending; A is replaced by V, eigenvectors in columns. Solved again in fp64 where
-  /// fp32 fails. found[0] is 1, or 0 where A is not finite or there was nothing finite, and A is spoilt.
-  virtual void eigh(Stream& stream, MatrixOut A, DevicePointer<float> values, DevicePointer<std::int32_t> found,
-                    DevicePointer<std::byte> work) = 0;
-  /// A is replaced by the orthogonal factor of its QR decomposition; by something not finite where A was not.
-  virtual void qr(Stream& stream, MatrixOut A, DevicePointer<std::byte> work) = 0;
+  template <class T>
+  Factorizations<T>& factorizations() {
+    if constexpr (std::is_same_v<T, double>) return fp64_factorizations();
+    if constexpr (std::is_same_v<T, float>) return fp32_factorizations();
+  }
 
  private:
   virtual MatrixProducts<double>& fp64() = 0;
   virtual MatrixProducts<Bf16>& bf16() = 0;
   virtual MatrixProducts<Fp16>& fp16() = 0;
+  virtual Factorizations<double>& fp64_factorizations() = 0;
+  virtual Factorizations<float>& fp32_factorizations() = 0;
 };
 
 }  // namespace canzona::optimized

@@ -38,20 +38,26 @@ class NoProducts : public Base {
   void quadratics(Stream&, Scalar, Scalar, In, Out, std::int64_t) override {}
 };
 
-class NoAlgebra final : public NoProducts<float, LinearAlgebra> {
+template <class T>
+class NoFactorizations final : public Factorizations<T> {
  public:
-  std::int64_t factorization_bytes(std::int64_t n) const override { return host_factorization_bytes(n); }
-  void eigh(Stream&, MatrixOut, DevicePointer<float>, DevicePointer<std::int32_t>, DevicePointer<std::byte>) override {}
-  void qr(Stream&, MatrixOut, DevicePointer<std::byte>) override {}
+  std::int64_t bytes(std::int64_t n) const override { return host_factorization_bytes<T>(n); }
+  void eigh(Stream&, MatrixView<T>, DevicePointer<T>, DevicePointer<std::int32_t>, DevicePointer<std::byte>) override {}
+  void qr(Stream&, MatrixView<T>, DevicePointer<std::byte>) override {}
+};
 
- private:
+class NoAlgebra final : public NoProducts<float, LinearAlgebra> {
   MatrixProducts<double>& fp64() override { return fp64_; }
   MatrixProducts<Bf16>& bf16() override { return bf16_; }
   MatrixProducts<Fp16>& fp16() override { return fp16_; }
+  Factorizations<double>& fp64_factorizations() override { return fp64_factorizations_; }
+  Factorizations<float>& fp32_factorizations() override { return fp32_factorizations_; }
 
   NoProducts<double> fp64_;
   NoProducts<Bf16> bf16_;
   NoProducts<Fp16> fp16_;
+  NoFactorizations<double> fp64_factorizations_;
+  NoFactorizations<float> fp32_factorizations_;
 };
 
 /// Its addresses lead nowhere.

@@ -6,16 +6,27 @@
 #include <cmath>
 #include <utility>
 
+#include "optimized/host/blas.hpp"
 #include "reference/core/error.hpp"
+
+namespace canzona::optimized {
+/// LAPACK's ?gelqf: A = LQ, L and the reflectors of Q in its place.
+template <class T>
+using Factor = void(const int* m, const int* n, T* a, const int* lda, T* tau, T* work, const int* work_size, int* info);
+/// LAPACK's ?orglq: Q of its reflectors.
+template <class T>
+using Generate = void(const int* m, const int* n, const int* k, T* a, const int* lda, const T* tau, T* work,
+                      const int* work_size, int* info);
+}  // namespace canzona::optimized
 
 // LAPACK as OpenBLAS exports it. Column-major: of a symmetric matrix that is the same, of others the transpose.
 extern "C" {
 canzona::optimized::SymmetricSolver<float> ssyevd_;
 canzona::optimized::SymmetricSolver<double> dsyevd_;
-void sgelqf_(const int* m, const int* n, float* a, const int* lda, float* tau, float* work, const int* work_size,
-             int* info);
-void sorglq_(const int* m, const int* n, const int* k, float* a, const int* lda, const float* tau, float* work,
-             const int* work_size, int* info);
+canzona::optimized::Factor<float> sgelqf_;
+canzona::optimized::Factor<double> dgelqf_;
+canzona::optimized::Generate<float> sorglq_;
+canzona::optimized::Generate<double> dorglq_;
 }
 
 namespace canzona::optimized {
@@ -26,7 +37,7 @@ namespace {
 int symmetric_work(int n) { return 1 + 6 * n + 2 * n * n; }
 int symmetric_integers(int n) { return 3 + 5 * n; }
 
-/// Of sgelqf and sorglq: n times the block size, which ilaenv puts at 32 (64 in OpenBLAS).
+/// Of ?gelqf and ?orglq: n times the block size, which ilaenv puts at 32 (64 in OpenBLAS).
 constexpr int kBlock = 64;
 int orthogonal_work(int n) { return n * kBlock; }
 
@@ -46,13 +57,13 @@ struct SymmetricWork {
   int* integers;
 };
 
-template <class Scalar>
-bool all_finite(const Scalar* values, std::int64_t count) {
-  return std::all_of(values, values + count, [](Scalar value) { return std::isfinite(value); });
+template <class T>
+bool all_finite(const T* values, std::int64_t count) {
+  return std::all_of(values, values + count, [](T value) { return std::isfinite(value); });
 }
 
-template <class Scalar>
-bool solve(SymmetricSolver<Scalar>* solver, Scalar* A, std::int64_t size, Scalar* values, Scalar* work, int* integers) {
+template <class T>
+bool solve(SymmetricSolver<T>* solver, T* A, std::int64_t size, T* values, T* work, int* integers) {
   const int n = static_cast<int>(size);
   const int work_size = symmetric_work(n);
   const int integers_size = symmetric_integers(n);
@@ -61,16 +72,24 @@ bool solve(SymmetricSolver<Scalar>* solver, Scalar* A, std::int64_t size, Scalar
   return info == 0 && all_finite(values, size) && all_finite(A, size * size);
 }
 
-void transpose_in_place(float* A, std::int64_t n) {
+/// LAPACK leaves eigenvectors in the columns of its column-major order.
+template <class T>
+void transpose_in_place(T* A, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     for (std::int64_t j = i + 1; j < n; ++j) std::swap(A[i * n + j], A[j * n + i]);
   }
 }
 
+Factor<float>* factor_of(const float*) { return &sgelqf_; }
+Factor<double>* factor_of(const double*) { return &dgelqf_; }
+Generate<float>* generate_of(const float*) { return &sorglq_; }
+Generate<double>* generate_of(const double*) { return &dorglq_; }
+
 }  // namespace
 
 SymmetricSolvers lapack_solvers() { return {&ssyevd_, &dsyevd_}; }
 
+template <class T>
 std::int64_t host_factorization_bytes(std::int64_t n) {
   constexpr std::int64_t kLongest = 32766;  // 1 + 6n + 2n² ≤ 2³¹ − 1
   if (n > kLongest) {
@@ -81,16 +100,17 @@ std::int64_t host_factorization_bytes(std::int64_t n) {
   const std::int64_t doubles = n * n + n + symmetric_work(side);
   const auto eigh = static_cast<std::int64_t>(sizeof(double)) * doubles +
                     static_cast<std::int64_t>(sizeof(int)) * symmetric_integers(side);
-  const auto qr = static_cast<std::int64_t>(sizeof(float)) * (n + orthogonal_work(side));
+  const auto qr = static_cast<std::int64_t>(sizeof(T)) * (n + orthogonal_work(side));
   return std::max(eigh, qr);
 }
+template std::int64_t host_factorization_bytes<float>(std::int64_t n);
+template std::int64_t host_factorization_bytes<double>(std::int64_t n);
 
 bool host_eigh(float* A, std::int64_t n, float* values, std::byte* work, const SymmetricSolvers& solvers) {
   const std::int64_t numel = n * n;
   if (!all_finite(A, numel)) return false;
   const SymmetricWork own(work, n);
   std::copy(A, A + numel, own.matrix);  // the solver spoils its input
-  // LAPACK leaves eigenvectors in the columns of its column-major order.
   if (solve(solvers.single, A, n, values, own.single, own.integers)) {
     transpose_in_place(A, n);
     return true;
@@ -102,14 +122,45 @@ bool host_eigh(float* A, std::int64_t n, float* values, std::byte* work, const S
   return all_finite(values, n) && all_finite(A, numel);
 }
 
-void host_qr(float* A, std::int64_t n, std::byte* work) {
+bool host_eigh(double* A, std::int64_t n, double* values, std::byte* work, const SymmetricSolvers& solvers) {
+  if (!all_finite(A, n * n)) return false;
+  const SymmetricWork own(work, n);
+  if (!solve(solvers.twice, A, n, values, own.twice, own.integers)) return false;
+  transpose_in_place(A, n);
+  return true;
+}
+
+template <class T>
+void host_qr(T* A, std::int64_t n, std::byte* work) {
   // Row-major A = QR is column-major Aᵀ = RᵀQᵀ: an LQ decomposition, whose Q there is Qᵀ here.
   const int side = static_cast<int>(n);
   const int size = orthogonal_work(side);
-  float* tau = reinterpret_cast<float*>(work);
+  T* tau = reinterpret_cast<T*>(work);
   int info = 0;
-  sgelqf_(&side, &side, A, &side, tau, tau + n, &size, &info);
-  sorglq_(&side, &side, &side, A, &side, tau, tau + n, &size, &info);
+  factor_of(A)(&side, &side, A, &side, tau, tau + n, &size, &info);
+  generate_of(A)(&side, &side, &side, A, &side, tau, tau + n, &size, &info);
 }
+template void host_qr(float* A, std::int64_t n, std::byte* work);
+template void host_qr(double* A, std::int64_t n, std::byte* work);
+
+template <class T>
+void HostFactorizations<T>::eigh(Stream& stream, MatrixView<T> A, DevicePointer<T> values,
+                                 DevicePointer<std::int32_t> found, DevicePointer<std::byte> work) {
+  stream.run([=, this] {
+    const BlasThreads lapack(team_.size());
+    found.raw()[0] = host_eigh(A.data.raw(), A.rows, values.raw(), work.raw()) ? 1 : 0;
+  });
+}
+
+template <class T>
+void HostFactorizations<T>::qr(Stream& stream, MatrixView<T> A, DevicePointer<std::byte> work) {
+  stream.run([=, this] {
+    const BlasThreads lapack(team_.size());
+    host_qr(A.data.raw(), A.rows, work.raw());
+  });
+}
+
+template class HostFactorizations<float>;
+template class HostFactorizations<double>;
 
 }  // namespace canzona::optimized

@@ -1,19 +1,20 @@
-// Eigenvectors and orthogonal factors of square row-major fp32 matrices by LAPACK, in memory that was taken before. For
-// the host's linear algebra.
+// Eigenvectors and orthogonal factors of square row-major matrices by LAPACK, in memory that was taken before.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "optimized/device/linear_algebra.hpp"
+#include "optimized/host/thread_team.hpp"
+
 namespace canzona::optimized {
 
 /// LAPACK's ssyevd or dsyevd: all eigenvalues, ascending, and eigenvectors of a symmetric matrix.
-template <class Scalar>
-using SymmetricSolver = void(const char* job, const char* triangle, const int* n, Scalar* a, const int* lda,
-                             Scalar* values, Scalar* work, const int* work_size, int* integers,
-                             const int* integers_size, int* info);
+template <class T>
+using SymmetricSolver = void(const char* job, const char* triangle, const int* n, T* a, const int* lda, T* values,
+                             T* work, const int* work_size, int* integers, const int* integers_size, int* info);
 
-/// The solver that is tried first, and the one for where it fails.
+/// The solver of fp32, and that of fp64, for where the other fails too.
 struct SymmetricSolvers {
   SymmetricSolver<float>* single;
   SymmetricSolver<double>* twice;
@@ -21,15 +22,34 @@ struct SymmetricSolvers {
 
 SymmetricSolvers lapack_solvers();
 
-/// Bytes of work memory, aligned for doubles, that either function needs for n × n. Throws InputError where LAPACK's
-/// 32-bit sizes do not hold it.
+/// Bytes of work memory, aligned for doubles, that either function needs for n × n of T, double or float. Throws
+/// InputError where LAPACK's 32-bit sizes do not hold it.
+template <class T>
 std::int64_t host_factorization_bytes(std::int64_t n);
 
-/// LinearAlgebra::eigh: A becomes V. False where there was none.
+/// Factorizations<T>::eigh: A becomes V. False where there was none.
 bool host_eigh(float* A, std::int64_t n, float* values, std::byte* work,
                const SymmetricSolvers& solvers = lapack_solvers());
+bool host_eigh(double* A, std::int64_t n, double* values, std::byte* work,
+               const SymmetricSolvers& solvers = lapack_solvers());
 
-/// LinearAlgebra::qr: A becomes Q.
-void host_qr(float* A, std::int64_t n, std::byte* work);
+/// Factorizations<T>::qr: A becomes Q.
+template <class T>
+void host_qr(T* A, std::int64_t n, std::byte* work);
+
+/// On the threads of a host device.
+template <class T>
+class HostFactorizations final : public Factorizations<T> {
+ public:
+  explicit HostFactorizations(ThreadTeam& team) : team_(team) {}
+
+  std::int64_t bytes(std::int64_t n) const override { return host_factorization_bytes<T>(n); }
+  void eigh(Stream& stream, MatrixView<T> A, DevicePointer<T> values, DevicePointer<std::int32_t> found,
+            DevicePointer<std::byte> work) override;
+  void qr(Stream& stream, MatrixView<T> A, DevicePointer<std::byte> work) override;
+
+ private:
+  ThreadTeam& team_;
+};
 
 }  // namespace canzona::optimized

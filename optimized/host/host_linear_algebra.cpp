@@ -7,7 +7,6 @@
 #include <type_traits>
 
 #include "optimized/host/blas.hpp"
-#include "optimized/host/factorizations.hpp"
 
 namespace canzona::optimized {
 namespace {
@@ -187,23 +186,6 @@ void HostLinearAlgebra::quadratics(Stream& stream, float b, float c, MatrixIn A,
     // The other term on the way to the lower triangle.
     mirror(team, address(P, index), n,
            [=](std::int64_t i, std::int64_t j, float value) { return value + b * values[i * n + j]; });
-  });
-}
-
-std::int64_t HostLinearAlgebra::factorization_bytes(std::int64_t n) const { return host_factorization_bytes(n); }
-
-void HostLinearAlgebra::eigh(Stream& stream, MatrixOut A, DevicePointer<float> values,
-                             DevicePointer<std::int32_t> found, DevicePointer<std::byte> work) {
-  stream.run([=, this] {
-    const BlasThreads lapack(team_.size());
-    found.raw()[0] = host_eigh(A.data.raw(), A.rows, values.raw(), work.raw()) ? 1 : 0;
-  });
-}
-
-void HostLinearAlgebra::qr(Stream& stream, MatrixOut A, DevicePointer<std::byte> work) {
-  stream.run([=, this] {
-    const BlasThreads lapack(team_.size());
-    host_qr(A.data.raw(), A.rows, work.raw());
   });
 }
 

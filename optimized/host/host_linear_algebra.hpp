@@ -2,6 +2,7 @@
 #pragma once
 
 #include "optimized/device/linear_algebra.hpp"
+#include "optimized/host/factorizations.hpp"
 #include "optimized/host/host_products.hpp"
 #include "optimized/host/thread_team.hpp"
 
@@ -20,11 +21,6 @@ class HostLinearAlgebra final : public LinearAlgebra {
   void commuting_products(Stream& stream, MatrixIn A, MatrixIn B, float beta, MatrixOut C, std::int64_t count) override;
   void quadratics(Stream& stream, float b, float c, MatrixIn A, MatrixOut P, std::int64_t count) override;
 
-  std::int64_t factorization_bytes(std::int64_t n) const override;
-  void eigh(Stream& stream, MatrixOut A, DevicePointer<float> values, DevicePointer<std::int32_t> found,
-            DevicePointer<std::byte> work) override;
-  void qr(Stream& stream, MatrixOut A, DevicePointer<std::byte> work) override;
-
  private:
   /// compute(index, team) for every matrix of a stack; the team may share the work on one matrix.
   template <class Compute>
@@ -33,12 +29,16 @@ class HostLinearAlgebra final : public LinearAlgebra {
   MatrixProducts<double>& fp64() override { return fp64_; }
   MatrixProducts<Bf16>& bf16() override { return bf16_; }
   MatrixProducts<Fp16>& fp16() override { return fp16_; }
+  Factorizations<double>& fp64_factorizations() override { return fp64_factorizations_; }
+  Factorizations<float>& fp32_factorizations() override { return fp32_factorizations_; }
 
   ThreadTeam& team_;
   ThreadTeam alone_{1};
   HostProducts<double> fp64_{team_};
   HostProducts<Bf16> bf16_{team_};
   HostProducts<Fp16> fp16_{team_};
+  HostFactorizations<double> fp64_factorizations_{team_};
+  HostFactorizations<float> fp32_factorizations_{team_};
 };
 
 }  // namespace canzona::optimized

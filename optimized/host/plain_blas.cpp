@@ -36,6 +36,14 @@ void eigenpairs(int n, Scalar* A, Scalar* values, int* info) {
   matrix = solver.eigenvectors();
 }
 
+template <class Scalar>
+void orthogonal_factor(int n, Scalar* A, int* info) {
+  Eigen::Map<ColumnMajor<Scalar>> matrix(A, n, n);
+  const Eigen::HouseholderQR<ColumnMajor<Scalar>> qr(ColumnMajor<Scalar>(matrix.transpose()));
+  matrix = ColumnMajor<Scalar>(qr.householderQ()).transpose();
+  *info = 0;
+}
+
 }  // namespace
 
 extern "C" {
@@ -78,12 +86,15 @@ void dsyevd_(const char*, const char*, const int* n, double* A, const int*, doub
 
 /// Both steps of the orthogonal factor of A = LQ are made in the second.
 void sgelqf_(const int*, const int*, float*, const int*, float*, float*, const int*, int* info) { *info = 0; }
+void dgelqf_(const int*, const int*, double*, const int*, double*, double*, const int*, int* info) { *info = 0; }
 
 void sorglq_(const int* n, const int*, const int*, float* A, const int*, const float*, float*, const int*, int* info) {
-  Eigen::Map<ColumnMajor<float>> matrix(A, *n, *n);
-  const Eigen::HouseholderQR<ColumnMajor<float>> qr(ColumnMajor<float>(matrix.transpose()));
-  matrix = ColumnMajor<float>(qr.householderQ()).transpose();
-  *info = 0;
+  orthogonal_factor(*n, A, info);
+}
+
+void dorglq_(const int* n, const int*, const int*, double* A, const int*, const double*, double*, const int*,
+             int* info) {
+  orthogonal_factor(*n, A, info);
 }
 
 }  // extern "C"

@@ -12,15 +12,16 @@
 namespace canzona::optimized {
 
 /// to ← f·from, f the factor of the step.
+template <class T>
 struct TakeGradient {
   const StepValues* values;
   const float* from;
-  float* to;
-  float factor = 0;
+  T* to;
+  T factor = 0;
 
   CANZONA_KERNEL void load() { factor = values->factor; }
   CANZONA_OPERANDS(from, Out{to})
-  CANZONA_KERNEL void operator()(float g, float& own) const { own = factor * g; }
+  CANZONA_KERNEL void operator()(float g, T& own) const { own = factor * static_cast<T>(g); }
 };
 
 /// to ← scale·from
@@ -34,8 +35,9 @@ struct Multiply {
 };
 
 /// Of a sum: ‖values‖².
+template <class T>
 struct Square {
-  const float* values;
+  const T* values;
   CANZONA_KERNEL double operator()(std::int64_t i) const {
     return static_cast<double>(values[i]) * static_cast<double>(values[i]);
   }

@@ -26,15 +26,17 @@ enum Scalar : std::size_t { kSpoiltInput, kSpoiltRoot, kLargestRow, kSize, kErro
 /// Flags on the device: iterations go on; a root was found; it may replace the old one.
 enum Flag : std::size_t { kGo, kFound, kGood, kFlagCount };
 
+template <class T>
 struct Divide {
-  float divisor;
-  const float* from;
-  float* to;
+  T divisor;
+  const T* from;
+  T* to;
   CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = from[i] / divisor; }
 };
 
+template <class T>
 struct Magnitude {
-  const float* values;
+  const T* values;
   CANZONA_KERNEL double operator()(std::int64_t i) const { return std::abs(static_cast<double>(values[i])); }
 };
 
@@ -43,81 +45,88 @@ struct Value {
   CANZONA_KERNEL double operator()(std::int64_t i) const { return values[i]; }
 };
 
+template <class T>
 struct Diagonal {
-  const float* matrix;
+  const T* matrix;
   std::int64_t cols;
   CANZONA_KERNEL double operator()(std::int64_t i) const { return static_cast<double>(matrix[i * cols + i]); }
 };
 
 /// |M − I|, element by element.
+template <class T>
 struct DistanceFromIdentity {
-  const float* matrix;
+  const T* matrix;
   std::int64_t cols;
   CANZONA_KERNEL double operator()(std::int64_t i) const {
-    const float one = i % (cols + 1) == 0 ? 1.0f : 0.0f;
+    const T one = i % (cols + 1) == 0 ? 1 : 0;
     return std::abs(static_cast<double>(matrix[i] - one));
   }
 };
 
 /// A ← A + max(ε, ε_rel·largest row sum)·I; i counts rows.
+template <class T>
 struct Ridge {
   double epsilon;
   double relative;
   const double* largest_row;
   std::int64_t cols;
-  float* matrix;
+  T* matrix;
   CANZONA_KERNEL void operator()(std::int64_t i) {
     const double scaled = relative * *largest_row;
-    matrix[i * cols + i] += static_cast<float>(scaled > epsilon ? scaled : epsilon);
+    matrix[i * cols + i] += static_cast<T>(scaled > epsilon ? scaled : epsilon);
   }
 };
 
 /// λ^(−1/p); of eigenvalues below ε, all are shifted so that the smallest, which is the first, equals it.
+template <class T>
 struct Powers {
-  const float* values;
-  float least;
-  float exponent;
-  float* powers;
+  const T* values;
+  T least;
+  T exponent;
+  T* powers;
   CANZONA_KERNEL void operator()(std::int64_t i) {
-    const float shift = values[0] < least ? least - values[0] : 0.0f;
+    const T shift = values[0] < least ? least - values[0] : 0;
     powers[i] = std::pow(values[i] + shift, exponent);
   }
 };
 
 /// V·diag(powers)
+template <class T>
 struct ScaleColumns {
-  const float* matrix;
-  const float* powers;
+  const T* matrix;
+  const T* powers;
   std::int64_t cols;
-  float* to;
+  T* to;
   CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = matrix[i] * powers[i % cols]; }
 };
 
 /// X = z^(1/p)·I, M = z·A with z = numerator/size, where size is what a sum holds, or its square root.
+template <class T>
 struct Begin {
   double numerator;
   const double* sum;
   bool squared;
   double inverse_root;
   std::int64_t cols;
-  const float* A;
-  float* X;
-  float* M;
+  const T* A;
+  T* X;
+  T* M;
   CANZONA_KERNEL void operator()(std::int64_t i) {
     const double z = numerator / (squared ? std::sqrt(*sum) : *sum);
-    X[i] = i % (cols + 1) == 0 ? static_cast<float>(std::pow(z, inverse_root)) : 0.0f;
-    M[i] = static_cast<float>(z) * A[i];
+    X[i] = i % (cols + 1) == 0 ? static_cast<T>(std::pow(z, inverse_root)) : 0;
+    M[i] = static_cast<T>(z) * A[i];
   }
 };
 
 /// to ← a·M + b·I
+template <class T>
 struct Affine {
-  float a;
-  const float* M;
-  float b;
+  T a;
+  const T* M;
+  T b;
   std::int64_t cols;
-  float* to;
-  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = a * M[i] + (i % (cols + 1) == 0 ? b : 0.0f); }
+  T* to;
+  CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = a * M[i] + (i % (cols + 1) == 0 ? b : 0); }
 };
 
 /// Newton goes on while the error is finite and above the tolerance.
@@ -180,8 +189,9 @@ std::vector<double> series(std::int64_t order, int p) {
 
 }  // namespace
 
-InverseRoot::InverseRoot(Device& device, Workspace& workspace, std::size_t first_slot, std::int64_t longest,
-                         double root, double epsilon, const reference::RootMethod& method)
+template <class T>
+InverseRoot<T>::InverseRoot(Device& device, Workspace& workspace, std::size_t first_slot, std::int64_t longest,
+                            double root, double epsilon, const reference::RootMethod& method)
     : device_(device),
       workspace_(workspace),
       first_slot_(first_slot),
@@ -193,65 +203,68 @@ InverseRoot::InverseRoot(Device& device, Workspace& workspace, std::size_t first
   if (!eigen && !reference::is_coupled_root(root))
     throw InputError("", "the root of a coupled iteration", fmt::format("{:g}", root), "an integer from 1");
   if (!eigen) series_ = series(method.order, p_);
-  const std::int64_t floats = longest * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t own = longest * static_cast<std::int64_t>(sizeof(T));
   const std::int64_t doubles = longest * static_cast<std::int64_t>(sizeof(double));
   for (std::size_t index = kA; index <= (eigen ? kM : kRest); ++index)
-    workspace.reserve(first_slot + index, longest * floats);
-  workspace.reserve(first_slot + kValues, floats);
-  workspace.reserve(first_slot + kPowers, floats);
+    workspace.reserve(first_slot + index, longest * own);
+  workspace.reserve(first_slot + kValues, own);
+  workspace.reserve(first_slot + kPowers, own);
   workspace.reserve(first_slot + kRowSums, doubles);
   workspace.reserve(first_slot + kScalars, kScalarCount * sizeof(double));
   workspace.reserve(first_slot + kFlags, kFlagCount * sizeof(std::int32_t));
-  if (eigen) workspace.reserve(first_slot + kWork, device.linear_algebra().factorization_bytes(longest));
+  if (eigen) workspace.reserve(first_slot + kWork, factorizations().bytes(longest));
 }
 
-void InverseRoot::compute(Stream& stream, MatrixIn A, float divisor, MatrixOut X,
-                          DevicePointer<std::int32_t> failed) const {
+template <class T>
+void InverseRoot<T>::compute(Stream& stream, In A, T divisor, Out X, DevicePointer<std::int32_t> failed) const {
   const std::int64_t n = A.rows;
   const DevicePointer<double> scalars = slot<double>(kScalars);
   const DevicePointer<std::int32_t> flags = slot<std::int32_t>(kFlags);
-  launch(stream, A.size(), Divide{divisor, A.data.raw(), square(kA, n).data.raw()});
-  launch_sums(stream, 1, A.size(), scalars + kSpoiltInput, NotFinite{square(kA, n).data.raw()});
+  launch(stream, A.size(), Divide<T>{divisor, A.data.raw(), square(kA, n).data.raw()});
+  launch_sums(stream, 1, A.size(), scalars + kSpoiltInput, NotFinite<T>{square(kA, n).data.raw()});
   add_ridge(stream, n);
   switch (method_.kind) {
     case Kind::eigen: by_eigenvalues(stream, n); break;
     case Kind::coupled_newton: by_newton(stream, n); break;
     case Kind::coupled_higher_order: by_series(stream, n); break;
   }
-  const MatrixOut found = square(kX, n);
-  launch_sums(stream, 1, found.size(), scalars + kSpoiltRoot, NotFinite{found.data.raw()});
+  const Out found = square(kX, n);
+  launch_sums(stream, 1, found.size(), scalars + kSpoiltRoot, NotFinite<T>{found.data.raw()});
   launch(stream, 1, Judge{scalars.raw(), flags.raw(), failed.raw()});
-  launch(stream, X.size(), CopyIf{(flags + kGood).raw(), found.data.raw(), X.data.raw()});
+  launch(stream, X.size(), CopyIf<T>{(flags + kGood).raw(), found.data.raw(), X.data.raw()});
 }
 
-void InverseRoot::add_ridge(Stream& stream, std::int64_t n) const {
-  const MatrixOut A = square(kA, n);
+template <class T>
+void InverseRoot<T>::add_ridge(Stream& stream, std::int64_t n) const {
+  const Out A = square(kA, n);
   const DevicePointer<double> largest_row = slot<double>(kScalars) + kLargestRow;
   const bool relative = method_.kind == Kind::coupled_higher_order;
   if (relative) {
-    launch_sums(stream, n, n, slot<double>(kRowSums), Magnitude{A.data.raw()});
+    launch_sums(stream, n, n, slot<double>(kRowSums), Magnitude<T>{A.data.raw()});
     launch_maximum(stream, n, largest_row, Value{slot<double>(kRowSums).raw()});
   }
-  launch(stream, n, Ridge{epsilon_, relative ? method_.rel_epsilon : 0, largest_row.raw(), n, A.data.raw()});
+  launch(stream, n, Ridge<T>{epsilon_, relative ? method_.rel_epsilon : 0, largest_row.raw(), n, A.data.raw()});
 }
 
 /// A + εI = V diag(λ) Vᵀ  →  X = V diag(λ^(−1/p)) Vᵀ
-void InverseRoot::by_eigenvalues(Stream& stream, std::int64_t n) const {
-  LinearAlgebra& algebra = device_.linear_algebra();
-  const MatrixOut V = square(kA, n), scaled = square(kM, n);
-  const DevicePointer<float> values = slot<float>(kValues), powers = slot<float>(kPowers);
-  algebra.eigh(stream, V, values, slot<std::int32_t>(kFlags) + kFound, slot<std::byte>(kWork));
-  launch(stream, n, Powers{values.raw(), static_cast<float>(epsilon_), static_cast<float>(-1 / root_), powers.raw()});
-  launch(stream, V.size(), ScaleColumns{V.data.raw(), powers.raw(), n, scaled.data.raw()});
+template <class T>
+void InverseRoot<T>::by_eigenvalues(Stream& stream, std::int64_t n) const {
+  MatrixProducts<T>& algebra = products();
+  const Out V = square(kA, n), scaled = square(kM, n);
+  const DevicePointer<T> values = slot<T>(kValues), powers = slot<T>(kPowers);
+  factorizations().eigh(stream, V, values, slot<std::int32_t>(kFlags) + kFound, slot<std::byte>(kWork));
+  launch(stream, n, Powers<T>{values.raw(), static_cast<T>(epsilon_), static_cast<T>(-1 / root_), powers.raw()});
+  launch(stream, V.size(), ScaleColumns<T>{V.data.raw(), powers.raw(), n, scaled.data.raw()});
   algebra.product(stream, 1, in(scaled), Transpose::no, in(V), Transpose::yes, 0, square(kX, n));
 }
 
 /// z = (p + 1)/(2‖A‖_F) puts every eigenvalue of M where Newton's iteration converges.
-void InverseRoot::by_newton(Stream& stream, std::int64_t n) const {
+template <class T>
+void InverseRoot<T>::by_newton(Stream& stream, std::int64_t n) const {
   const DevicePointer<double> error = slot<double>(kScalars) + kError;
   const DevicePointer<std::int32_t> flags = slot<std::int32_t>(kFlags);
   const NewtonGoesOn goes_on{method_.tolerance.value_or(1e-6), error.raw(), (flags + kGo).raw()};
-  launch_sums(stream, 1, n * n, slot<double>(kScalars) + kSize, Square{square(kA, n).data.raw()});
+  launch_sums(stream, 1, n * n, slot<double>(kScalars) + kSize, Square<T>{square(kA, n).data.raw()});
   begin(stream, n, (p_ + 1) / 2.0);
   measure(stream, in(square(kM, n)), kError);
   launch(stream, 1, goes_on);
@@ -265,12 +278,13 @@ void InverseRoot::by_newton(Stream& stream, std::int64_t n) const {
 }
 
 /// One Newton step, then N = Σ b_i (I − M)^i.
-void InverseRoot::by_series(Stream& stream, std::int64_t n) const {
+template <class T>
+void InverseRoot<T>::by_series(Stream& stream, std::int64_t n) const {
   const DevicePointer<double> scalars = slot<double>(kScalars);
   const DevicePointer<std::int32_t> go = slot<std::int32_t>(kFlags) + kGo;
   const double tolerance = method_.tolerance.value_or(1e-8);
   const SeriesGoesOn goes_on{tolerance, (scalars + kError).raw(), (scalars + kNext).raw(), go.raw()};
-  launch_sums(stream, 1, n, scalars + kSize, Diagonal{square(kA, n).data.raw(), n});
+  launch_sums(stream, 1, n, scalars + kSize, Diagonal<T>{square(kA, n).data.raw(), n});
   begin(stream, n, 1);
   newton_factor(stream, n);
   advance(stream, n);
@@ -286,63 +300,67 @@ void InverseRoot::by_series(Stream& stream, std::int64_t n) const {
 }
 
 /// Whether A·X^p is near I: iterations that diverged leave it far away.
-void InverseRoot::check_root(Stream& stream, std::int64_t n) const {
+template <class T>
+void InverseRoot<T>::check_root(Stream& stream, std::int64_t n) const {
   constexpr double kFar = 0.1;
   const DevicePointer<double> distance = slot<double>(kScalars) + kNext;
-  const MatrixIn raised = power(stream, in(square(kX, n)));
-  device_.linear_algebra().product(stream, 1, in(square(kA, n)), Transpose::no, raised, Transpose::no, 0,
-                                   square(kRest, n));
+  const In raised = power(stream, in(square(kX, n)));
+  products().product(stream, 1, in(square(kA, n)), Transpose::no, raised, Transpose::no, 0, square(kRest, n));
   measure(stream, in(square(kRest, n)), kNext);
   launch(stream, 1, IsNear{kFar, distance.raw(), (slot<std::int32_t>(kFlags) + kFound).raw()});
 }
 
-void InverseRoot::begin(Stream& stream, std::int64_t n, double numerator) const {
+template <class T>
+void InverseRoot<T>::begin(Stream& stream, std::int64_t n, double numerator) const {
   launch(stream, n * n,
-         Begin{numerator, (slot<double>(kScalars) + kSize).raw(), method_.kind == Kind::coupled_newton, 1.0 / p_, n,
-               square(kA, n).data.raw(), square(kX, n).data.raw(), square(kM, n).data.raw()});
+         Begin<T>{numerator, (slot<double>(kScalars) + kSize).raw(), method_.kind == Kind::coupled_newton, 1.0 / p_, n,
+                  square(kA, n).data.raw(), square(kX, n).data.raw(), square(kM, n).data.raw()});
 }
 
 /// N = (1 + 1/p)·I − M/p
-void InverseRoot::newton_factor(Stream& stream, std::int64_t n) const {
+template <class T>
+void InverseRoot<T>::newton_factor(Stream& stream, std::int64_t n) const {
   const double alpha = -1.0 / p_;
   launch(stream, n * n,
-         Affine{static_cast<float>(alpha), square(kM, n).data.raw(), static_cast<float>(1 - alpha), n,
-                square(kN, n).data.raw()});
+         Affine<T>{static_cast<T>(alpha), square(kM, n).data.raw(), static_cast<T>(1 - alpha), n,
+                   square(kN, n).data.raw()});
 }
 
 /// N = Σ b_i (I − M)^i, by Horner's rule.
-void InverseRoot::series_factor(Stream& stream, std::int64_t n) const {
-  const MatrixOut rest = square(kRest, n), N = square(kN, n), next = square(kSpare, n);
+template <class T>
+void InverseRoot<T>::series_factor(Stream& stream, std::int64_t n) const {
+  const Out rest = square(kRest, n), N = square(kN, n), next = square(kSpare, n);
   const std::size_t last = series_.size() - 1;
-  launch(stream, n * n, Affine{-1, square(kM, n).data.raw(), 1, n, rest.data.raw()});
+  launch(stream, n * n, Affine<T>{-1, square(kM, n).data.raw(), 1, n, rest.data.raw()});
   launch(stream, n * n,
-         Affine{static_cast<float>(series_[last]), rest.data.raw(), static_cast<float>(series_[last - 1]), n,
-                N.data.raw()});
+         Affine<T>{static_cast<T>(series_[last]), rest.data.raw(), static_cast<T>(series_[last - 1]), n, N.data.raw()});
   for (std::size_t i = last - 1; i-- > 0;) {
-    device_.linear_algebra().product(stream, 1, in(N), Transpose::no, in(rest), Transpose::no, 0, next);
-    launch(stream, n * n, Affine{1, next.data.raw(), static_cast<float>(series_[i]), n, N.data.raw()});
+    products().product(stream, 1, in(N), Transpose::no, in(rest), Transpose::no, 0, next);
+    launch(stream, n * n, Affine<T>{1, next.data.raw(), static_cast<T>(series_[i]), n, N.data.raw()});
   }
 }
 
 /// X ← X·N, M ← N^p·M
-void InverseRoot::advance(Stream& stream, std::int64_t n) const {
-  LinearAlgebra& algebra = device_.linear_algebra();
-  const MatrixOut X = square(kX, n), M = square(kM, n), N = square(kN, n), next = square(kRest, n);
+template <class T>
+void InverseRoot<T>::advance(Stream& stream, std::int64_t n) const {
+  MatrixProducts<T>& algebra = products();
+  const Out X = square(kX, n), M = square(kM, n), N = square(kN, n), next = square(kRest, n);
   algebra.product(stream, 1, in(X), Transpose::no, in(N), Transpose::no, 0, next);
-  launch(stream, n * n, Copy{next.data.raw(), X.data.raw()});
+  launch(stream, n * n, Convert<T, T>{next.data.raw(), X.data.raw()});
   algebra.product(stream, 1, power(stream, in(N)), Transpose::no, in(M), Transpose::no, 0, next);
-  launch(stream, n * n, Copy{next.data.raw(), M.data.raw()});
+  launch(stream, n * n, Convert<T, T>{next.data.raw(), M.data.raw()});
 }
 
 /// base^p by squaring, the bits of p from the highest; in kSpare or kOther, or base itself.
-MatrixIn InverseRoot::power(Stream& stream, MatrixIn base) const {
-  LinearAlgebra& algebra = device_.linear_algebra();
-  MatrixOut next = square(kSpare, base.rows), other = square(kOther, base.rows);
-  MatrixIn result = base;
+template <class T>
+MatrixView<const T> InverseRoot<T>::power(Stream& stream, In base) const {
+  MatrixProducts<T>& algebra = products();
+  Out next = square(kSpare, base.rows), other = square(kOther, base.rows);
+  In result = base;
   int bit = 1;
   while (bit <= p_ / 2) bit *= 2;
   for (bit /= 2; bit > 0; bit /= 2) {
-    const auto multiply = [&](MatrixIn by) {
+    const auto multiply = [&](In by) {
       algebra.product(stream, 1, result, Transpose::no, by, Transpose::no, 0, next);
       result = in(next);
       std::swap(next, other);
@@ -354,8 +372,12 @@ MatrixIn InverseRoot::power(Stream& stream, MatrixIn base) const {
 }
 
 /// *scalar = the largest element of |M − I|
-void InverseRoot::measure(Stream& stream, MatrixIn M, std::size_t scalar) const {
-  launch_maximum(stream, M.size(), slot<double>(kScalars) + scalar, DistanceFromIdentity{M.data.raw(), M.rows});
+template <class T>
+void InverseRoot<T>::measure(Stream& stream, In M, std::size_t scalar) const {
+  launch_maximum(stream, M.size(), slot<double>(kScalars) + scalar, DistanceFromIdentity<T>{M.data.raw(), M.rows});
 }
+
+template class InverseRoot<float>;
+template class InverseRoot<double>;
 
 }  // namespace canzona::optimized

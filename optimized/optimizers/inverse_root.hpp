@@ -10,9 +10,13 @@
 
 namespace canzona::optimized {
 
-/// Roots of matrices up to a longest side, in slots of a workspace that are reserved when this is made.
+/// Roots of matrices of T, float or double, up to a longest side; in slots of a workspace that are reserved when this
+/// is made.
+template <class T>
 class InverseRoot {
  public:
+  using In = MatrixView<const T>;
+  using Out = MatrixView<T>;
   static constexpr std::size_t kSlots = 13;  ///< from `first_slot`
 
   /// Throws InputError where coupled iterations are asked for a root that is no integer.
@@ -20,14 +24,16 @@ class InverseRoot {
               double epsilon, const reference::RootMethod& method);
 
   /// X ← (A/divisor + εI)^(−1/p). Where there is none X stays as it is and *failed becomes 1.
-  void compute(Stream& stream, MatrixIn A, float divisor, MatrixOut X, DevicePointer<std::int32_t> failed) const;
+  void compute(Stream& stream, In A, T divisor, Out X, DevicePointer<std::int32_t> failed) const;
 
  private:
-  template <class T>
-  DevicePointer<T> slot(std::size_t index) const {
-    return workspace_.slot<T>(first_slot_ + index);
+  template <class Value>
+  DevicePointer<Value> slot(std::size_t index) const {
+    return workspace_.slot<Value>(first_slot_ + index);
   }
-  MatrixOut square(std::size_t index, std::int64_t n) const { return {slot<float>(index), n, n}; }
+  Out square(std::size_t index, std::int64_t n) const { return {slot<T>(index), n, n}; }
+  MatrixProducts<T>& products() const { return device_.linear_algebra().template in<T>(); }
+  Factorizations<T>& factorizations() const { return device_.linear_algebra().template factorizations<T>(); }
 
   void add_ridge(Stream& stream, std::int64_t n) const;
   void by_eigenvalues(Stream& stream, std::int64_t n) const;
@@ -39,8 +45,8 @@ class InverseRoot {
   void newton_factor(Stream& stream, std::int64_t n) const;
   void series_factor(Stream& stream, std::int64_t n) const;
   void advance(Stream& stream, std::int64_t n) const;
-  MatrixIn power(Stream& stream, MatrixIn base) const;
-  void measure(Stream& stream, MatrixIn M, std::size_t scalar) const;
+  In power(Stream& stream, In base) const;
+  void measure(Stream& stream, In M, std::size_t scalar) const;
 
   Device& device_;
   Workspace& workspace_;

@@ -44,7 +44,7 @@ DevicePointer<float> Muon::orthogonalized(Stream& stream, DevicePointer<const St
     launch(stream, count_ * numel,
            Momentum<T>{mu_, weight_, values.raw(), nesterov_, gradient.raw(), momentum_.as<T>().raw(), X.raw()});
   });
-  launch_sums(stream, count_, numel, norms, Square{X.raw()});
+  launch_sums(stream, count_, numel, norms, Square<float>{X.raw()});
   launch(stream, count_, InverseNorm{eps_, adds_eps_, norms.raw()});
   launch_rows(stream, count_, numel, MultiplyRows{norms.raw(), X.raw()});
   newton_schulz_.run(stream, X);
@@ -64,6 +64,7 @@ const EngineOptimizerRegistration registration{EngineOptimizer{
     .make = [](const Preparation& own) { return std::make_unique<Muon>(own); },
     .amplification = newton_schulz_amplification,
     .roundings = newton_schulz_roundings,
+    .has_fp64 = true,
 }};
 
 }  // namespace

@@ -92,13 +92,13 @@ class NorMuon final : public Muon {
     const auto ratios = workspace_.slot<float>(kRatios);
     const std::int64_t rows = count_ * shape_.rows;
     const std::int64_t numel = shape_.numel();
-    launch_sums(stream, rows, shape_.cols, row_squares, Square{O.raw()});
+    launch_sums(stream, rows, shape_.cols, row_squares, Square<float>{O.raw()});
     launch(stream, rows,
            RowDivisor{static_cast<float>(beta2_), static_cast<float>(1 - beta2_),
                       static_cast<float>(second_moment_eps_), static_cast<double>(shape_.cols), row_squares.raw(),
                       second_moment_.as<float>().raw(), divisors.raw()});
     launch_rows(stream, rows, shape_.cols, DivideRows{divisors.raw(), O.raw()});
-    launch_sums(stream, count_, numel, squares, Square{O.raw()});
+    launch_sums(stream, count_, numel, squares, Square<float>{O.raw()});
     launch(stream, count_, NormRatio{row_squares.raw(), shape_.rows, squares.raw(), norm_eps_, ratios.raw()});
     launch_rows(stream, count_, numel, Restore{ratios.raw(), O.raw()});
   }
@@ -118,6 +118,7 @@ const EngineOptimizerRegistration registration{EngineOptimizer{
     .variants = newton_schulz_variants(),
     .make = [](const Preparation& own) { return std::make_unique<NorMuon>(own); },
     .roundings = newton_schulz_roundings,
+    .has_fp64 = true,
 }};
 
 }  // namespace

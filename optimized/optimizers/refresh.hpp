@@ -9,6 +9,13 @@
 
 namespace canzona::optimized {
 
+/// Made<double> or Made<float>, as the arithmetic asks for: what is factorized is not rounded to two bytes.
+template <template <class> class Made>
+std::unique_ptr<MatrixOptimizer> make_wide(const Preparation& own) {
+  if (own.arithmetic == DType::fp64) return std::make_unique<Made<double>>(own);
+  return std::make_unique<Made<float>>(own);
+}
+
 /// *total ← *total + *flag, which begins again.
 struct CountFlag {
   std::int32_t* flag;
@@ -49,25 +56,28 @@ class FailedRefreshes {
   Buffer known_;  ///< on the host
 };
 
+template <class T>
 struct SetIdentity {
   std::int64_t cols;
-  float* matrix;
-  CANZONA_KERNEL void operator()(std::int64_t i) { matrix[i] = i % (cols + 1) == 0 ? 1.0f : 0.0f; }
+  T* matrix;
+  CANZONA_KERNEL void operator()(std::int64_t i) { matrix[i] = i % (cols + 1) == 0 ? 1 : 0; }
 };
 
 /// A ← A + value·I; i counts rows.
+template <class T>
 struct AddToDiagonal {
-  float value;
+  T value;
   std::int64_t cols;
-  float* matrix;
+  T* matrix;
   CANZONA_KERNEL void operator()(std::int64_t i) { matrix[i * cols + i] += value; }
 };
 
 /// to ← from where *good is not 0.
+template <class T>
 struct CopyIf {
   const std::int32_t* good;
-  const float* from;
-  float* to;
+  const T* from;
+  T* to;
   CANZONA_KERNEL void operator()(std::int64_t i) { to[i] = *good != 0 ? from[i] : to[i]; }
 };
 

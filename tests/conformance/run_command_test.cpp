@@ -1,13 +1,11 @@
 // canzona run and calibrate on ranks that are threads: the record, what is refused, and checks that can fail.
 #include "harness/run/run.hpp"
 
-#include <cmath>
+#include <span>
 
 #include "harness/calibrate/calibrate.hpp"
-#include "harness/check/device_optimizer.hpp"
 #include "harness/simulate/cluster.hpp"
-#include "optimized/host/host_device.hpp"
-#include "reference/model/shard.hpp"
+#include "tests/backend.hpp"
 #include "tests/conformance/command.hpp"
 
 namespace canzona::harness {
@@ -237,15 +235,37 @@ TEST_F(RunCommand, WhatIsCalibratedInTwoBytesPredictsARunInThem) {
 
 // 3 of each kind of qwen3-tiny's parameters: 15 of its 18, of which it has 2 or 4 of a kind, or 1.
 TEST_F(RunCommand, ChecksASampleOnTheCoresAndInFp64OnTheDevice) {
-  for (const char* precision : {"fp32", "bf16"}) {
-    const Outcome outcome =
-        canzona({"run", "--ranks", "4", "--tp", "2", "--steps", "1", "--warmup", "0", "--check=3", "--check-flops",
-                 "2e7", "--precision", precision, "--bucket-size", "32768", "--json", "-"});
-    ASSERT_EQ(outcome.code, 0) << outcome.err << outcome.out;
+  struct Case {
+    const char *optimizer, *precision, *flops;
+  };
+  const std::vector<Case> all{
+      {"muon", "fp32", "2e7"}, {"soap", "fp32", "1e8"}, {"muon", "bf16", "2e7"}, {"shampoo", "bf16", "1e8"}};
+  for (const Case& own : std::span(all).first(testing_support::kHasPlainProducts ? 1 : all.size())) {
+    const Outcome outcome = canzona({"run",
+                                     "--ranks",
+                                     "4",
+                                     "--tp",
+                                     "2",
+                                     "--steps",
+                                     "1",
+                                     "--warmup",
+                                     "0",
+                                     "--check=3",
+                                     "--check-flops",
+                                     own.flops,
+                                     "--optimizer",
+                                     own.optimizer,
+                                     "--precision",
+                                     own.precision,
+                                     "--bucket-size",
+                                     "32768",
+                                     "--json",
+                                     "-"});
+    ASSERT_EQ(outcome.code, 0) << own.optimizer << outcome.err << outcome.out;
     const json record = json::parse(outcome.out);
     for (const json& result : record["results"]) {
       const json& check = result["check"];
-      EXPECT_TRUE(check["passed"]) << result["strategy"] << check;
+      EXPECT_TRUE(check["passed"]) << own.optimizer << result["strategy"] << check;
       EXPECT_EQ(check["parameters"], 15);
       EXPECT_EQ(check["of"], 18);
       EXPECT_EQ(check["on_device_in_fp64"], 8);
@@ -258,7 +278,7 @@ TEST_F(RunCommand, SaysWhatOfASampleTakesTooLongAndFailsWhereNothingIsLeft) {
   const std::vector<std::string> soap{"run",     "--ranks", "2",        "--tp", "2",         "--strategy",  "canzona",
                                       "--steps", "1",       "--warmup", "0",    "--check=1", "--optimizer", "soap"};
   std::vector<std::string> some = soap;
-  some.insert(some.end(), {"--check-flops", "2e7"});
+  some.insert(some.end(), {"--check-flops", "1e7"});
   const Outcome partly = canzona(some);
   EXPECT_EQ(partly.code, 0) << partly.err << partly.out;
   EXPECT_NE(partly.out.find("Held against one device: 3 of 18 parameters"), std::string::npos) << partly.out;
@@ -284,151 +304,6 @@ TEST_F(RunCommand, PredictsItselfFromWhatItMeasuresBetweenTurns) {
                                "--predict", "self", "--precision", "bf16", "--json", "-"});
   ASSERT_EQ(low.code, 0) << low.err;
   EXPECT_GT(json::parse(low.out)["results"][0]["predicted"]["seconds"]["optimizer_step"], 0);
-}
-
-/// A workload on two ranks, what one device makes of it, and the shards that ranks would hold.
-struct Checked {
-  explicit Checked(const std::string& optimizer, DType arithmetic = DType::fp32)
-      : precision(reference::make_precision(arithmetic, DType::fp32)) {
-    WorkloadRequest request = testing_support::request_of("qwen3-tiny", {1, 2}, "canzona", optimizer);
-    workload = std::make_unique<Workload>(make_workload(request));
-    reference::DenseReference<float> dense(*workload, precision, 1);
-    dense.run(2);
-    for (const Slot& slot : workload->buffer.slots) {
-      const Parameter& parameter = workload->model.parameters[slot.parameter];
-      for (int rank = 0; rank < 2; ++rank) {
-        std::vector<float> masters(static_cast<std::size_t>(slot.elements.size()));
-        take_shard(dense.master(slot.parameter), parameter, 2, rank, masters.data());
-        held[slot.parameter].emplace_back();
-        hold(slot.parameter, rank, masters);
-      }
-    }
-  }
-
-  Check check() const {
-    Targets targets(1, precision, 2);
-    Check check;
-    for (const auto& [parameter, own] : held) {
-      const Target& target = targets.of(*workload)[static_cast<std::size_t>(parameter)];
-      add(check, *workload, precision.wire.parameter, parameter, target, own);
-    }
-    return check;
-  }
-  void hold(int parameter, int rank, std::vector<float> masters) {
-    Held& own = held[parameter][static_cast<std::size_t>(rank)];
-    own.masters = std::make_shared<const std::vector<float>>(masters);
-    for (float& master : masters) master = round_to(precision.wire.parameter, master);
-    own.weights = digest_of(masters);
-  }
-  /// A rank's first element of a parameter becomes another.
-  void set(int parameter, float master, int rank = 1) {
-    std::vector<float> masters = *held[parameter][static_cast<std::size_t>(rank)].masters;
-    masters.front() = master;
-    hold(parameter, rank, std::move(masters));
-  }
-  float first_of(int parameter, std::size_t rank = 1) const { return held.at(parameter)[rank].masters->front(); }
-
-  reference::Precision precision;
-  std::unique_ptr<Workload> workload;
-  std::map<int, std::vector<Held>> held;  // by parameter, then by rank
-};
-
-TEST(RunCheck, PassesWhatIsEqualAndFailsWhatIsNot) {
-  for (const auto& [optimizer, arithmetic] : std::vector<std::pair<const char*, DType>>{{"muon", DType::fp32},
-                                                                                        {"shampoo", DType::fp32},
-                                                                                        {"soap", DType::fp32},
-                                                                                        {"adamw", DType::fp32},
-                                                                                        {"muon", DType::bf16}}) {
-    Checked checked(optimizer, arithmetic);
-    EXPECT_TRUE(checked.check().passed) << optimizer;
-    EXPECT_EQ(checked.check().worst_error, 0) << optimizer;
-    for (const Slot& slot : checked.workload->buffer.slots) {
-      const Parameter& parameter = checked.workload->model.parameters[slot.parameter];
-      const float right = checked.first_of(slot.parameter);
-      checked.set(slot.parameter, right + 0.01f);
-      const Check wrong = checked.check();
-      EXPECT_FALSE(wrong.passed) << optimizer << ' ' << parameter.name << ' ' << wrong.bound;
-      EXPECT_EQ(wrong.parameter, parameter.name);
-      checked.set(slot.parameter, NAN);
-      EXPECT_FALSE(checked.check().passed) << optimizer << ' ' << parameter.name;
-      checked.set(slot.parameter, right);
-      if (slot.parameter > 4) break;  // one of each kind
-    }
-  }
-}
-
-TEST(RunCheck, AWeightThatIsNotItsRoundedMasterIsWrongHoweverNear) {
-  for (const DType arithmetic : {DType::fp32, DType::bf16}) {
-    Checked checked("muon", arithmetic);
-    std::vector<float> weights = *checked.held[0][1].masters;
-    for (float& weight : weights) weight = round_to(checked.precision.wire.parameter, weight);
-    EXPECT_EQ(checked.held[0][1].weights, digest_of(weights));
-    weights.front() = std::nextafter(weights.front(), 1.0f);
-    checked.held[0][1].weights = digest_of(weights);
-    EXPECT_FALSE(checked.check().passed);
-    EXPECT_EQ(checked.check().worst_error, HUGE_VAL);
-  }
-}
-
-TEST(RunCheck, EveryRanksCopyOfAParameterThatIsNotCutIsCompared) {
-  Checked checked("muon");
-  for (const auto& [parameter, own] : checked.held) {
-    if (checked.workload->model.parameters[static_cast<std::size_t>(parameter)].sharding != Sharding::none) continue;
-    for (const int rank : {0, 1}) {
-      const float right = checked.first_of(parameter, static_cast<std::size_t>(rank));
-      checked.set(parameter, right + 0.01f, rank);
-      EXPECT_FALSE(checked.check().passed) << parameter << ' ' << rank;
-      checked.set(parameter, right, rank);
-    }
-    return;
-  }
-}
-
-TEST(RunCheck, ATargetOfOneParameterIsThatOfTheWholeModel) {
-  for (const char* optimizer : {"muon", "soap"}) {
-    const Workload workload = make_workload(testing_support::request_of("qwen3-tiny", {2, 1}, "canzona", optimizer));
-    Targets targets(1, reference::make_precision(DType::fp32, DType::fp32), 2);
-    const std::vector<Agreement> never_clipped(2);
-    for (const int parameter : {0, 1, 3}) {
-      const Target& expected = targets.of(workload)[static_cast<std::size_t>(parameter)];
-      const Target own = targets.of(workload, parameter, never_clipped);
-      EXPECT_EQ(own.master, expected.master) << optimizer << ' ' << parameter;
-      EXPECT_EQ(own.way, expected.way);
-      // Disturbances of the others no longer reach it by way of the norm.
-      EXPECT_NEAR(own.bound / expected.bound, 1, 0.5) << optimizer << ' ' << parameter;
-      EXPECT_EQ(own.determined.share(), expected.determined.share());
-    }
-  }
-}
-
-// In fp64 the device comes nearer to the truth than fp32 does, and both meet within what rounding may do in fp32.
-TEST(RunCheck, TheDeviceStepsAWholeMatrixInFp64) {
-  const auto device = optimized::make_host_device();
-  for (const char* optimizer : {"muon", "normuon"}) {
-    const auto& description = reference::Optimizers::instance().find(optimizer);
-    const Options options(description.options, {{"coefficients", "polar_express"}, {"ns_steps", "8"}}, optimizer);
-    for (const auto& [rows, cols] : std::vector<std::pair<int, int>>{{24, 100}, {100, 24}, {64, 64}}) {
-      const auto in_fp64 = on_device_in_fp64(description, *device).make_float(options, DType::fp32);
-      const auto in_fp32 = description.make_float(options, DType::fp32);
-      const auto exact = description.make_double(options, DType::fp64);
-      reference::State<float> on_device = in_fp64->init({rows, cols}), on_cores = in_fp32->init({rows, cols});
-      reference::State<double> truth = exact->init({rows, cols});
-      for (const std::uint64_t step : {1, 2}) {
-        // Singular values from 1 down to 1e-4.
-        Matrix<float> gradient = testing_support::random_matrix<float>(rows, cols, step);
-        for (int row = 0; row < rows; ++row)
-          gradient.row(row) *= static_cast<float>(std::pow(1e-4, row / (rows - 1.0)));
-        const Matrix<double> expected = exact->step(gradient.cast<double>(), truth);
-        const auto error = [&](const Matrix<float>& own) {
-          return (own.cast<double>() - expected).norm() / expected.norm();
-        };
-        const double of_device = error(in_fp64->step(gradient, on_device));
-        const double of_cores = error(in_fp32->step(gradient, on_cores));
-        EXPECT_LT(5 * of_device, of_cores) << optimizer << ' ' << rows << " by " << cols;
-      }
-      EXPECT_EQ(on_device.steps, 2);
-    }
-  }
 }
 
 // Two ranks, one collective of a DP group: it begins when the later one has come to it.

@@ -64,7 +64,8 @@ struct OnDevice {
     stream->synchronize();
     return buffers.back().as<T>();
   }
-  MatrixOut put(const Matrix<float>& matrix) {
+  template <class T>
+  MatrixView<T> put(const Matrix<T>& matrix) {
     return {put(matrix.data(), matrix.size()), matrix.rows(), matrix.cols()};
   }
   template <class T>
@@ -73,7 +74,10 @@ struct OnDevice {
     return buffers.back().as<T>();
   }
   /// Work memory of a factorization.
-  DevicePointer<std::byte> work(std::int64_t n) { return zeros<std::byte>(algebra.factorization_bytes(n)); }
+  template <class T>
+  DevicePointer<std::byte> work(std::int64_t n) {
+    return zeros<std::byte>(algebra.factorizations<T>().bytes(n));
+  }
 
   // These wait for the stream.
   template <class T>
@@ -87,8 +91,9 @@ struct OnDevice {
   T get(DevicePointer<T> value) {
     return get(value, 1).front();
   }
-  Matrix<float> get(const MatrixOut& view) {
-    return Eigen::Map<const Matrix<float>>(get(view.data, view.size()).data(), view.rows, view.cols);
+  template <class T>
+  Matrix<T> get(const MatrixView<T>& view) {
+    return Eigen::Map<const Matrix<T>>(get(view.data, view.size()).data(), view.rows, view.cols);
   }
 
   std::unique_ptr<Device> device;

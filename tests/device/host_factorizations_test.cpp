@@ -28,7 +28,7 @@ TEST(HostFactorizations, EighIsSolvedAgainInDoubleAfterAFailure) {
   Matrix<float> once = A, twice = A, never = A;
   std::vector<float> values(9), expected(9);
   const auto device = make_host_device();
-  const Buffer work = device->allocate(static_cast<std::size_t>(device->linear_algebra().factorization_bytes(9)));
+  const Buffer work = device->allocate(static_cast<std::size_t>(host_factorization_bytes<float>(9)));
   std::byte* memory = work.as<std::byte>().raw();
   EXPECT_TRUE(host_eigh(once.data(), 9, expected.data(), memory));
   EXPECT_TRUE(host_eigh(twice.data(), 9, values.data(), memory, {failing, lapack_solvers().twice}));
@@ -39,7 +39,7 @@ TEST(HostFactorizations, EighIsSolvedAgainInDoubleAfterAFailure) {
 }
 
 TEST(HostFactorizations, AreRefusedBeyondLapacksSizes) {
-  EXPECT_THROW(make_host_device()->linear_algebra().factorization_bytes(32767), InputError);
+  EXPECT_THROW(host_factorization_bytes<float>(32767), InputError);
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ struct Problem {
     device_under_test::OnDevice own;
     Workspace workspace(*own.device);
     const std::int64_t n = A.rows();
-    const InverseRoot inverse_root(*own.device, workspace, 2, n + 3, root, epsilon, method);
+    const InverseRoot<float> inverse_root(*own.device, workspace, 2, n + 3, root, epsilon, method);
     const MatrixOut found{own.zeros<float>(n * n), n, n};
     const auto failed = own.zeros<std::int32_t>(1);
     inverse_root.compute(*own.stream, in(own.put(A)), divisor, found, failed);

@@ -22,8 +22,9 @@ class DeviceAlgebra : public ::testing::Test, protected OnDevice {
     EXPECT_TRUE(((got.cast<double>() - expected).array().abs() <= bound * sizes.array()).all());
   }
   /// A residual within LAPACK's own test threshold: 50·n·ε of the matrix (TESTING/sep.in; svd and QR ask for less).
-  static void expect_residual(const Matrix<float>& residual, const Matrix<float>& of) {
-    const double bound = 50.0 * static_cast<double>(of.rows()) * std::numeric_limits<float>::epsilon();
+  template <class T>
+  static void expect_residual(const Matrix<T>& residual, const Matrix<T>& of) {
+    const double bound = 50.0 * static_cast<double>(of.rows()) * std::numeric_limits<T>::epsilon();
     EXPECT_LE(residual.norm(), bound * of.norm());
   }
 
@@ -119,45 +120,55 @@ TEST(DeviceAlgebraStacks, AreEveryMatrixAloneWithinTheBoundOfASum) {
   }
 }
 
+/// In float and in double.
+template <class Test>
+void in_both(const Test& test) {
+  test(float{});
+  test(double{});
+}
+
 TEST_F(DeviceAlgebra, EighRebuildsTheMatrixWithAscendingValues) {
-  for (const int n : {1, 2, 17, 64}) {
-    const Matrix<float> S = random_matrix<float>(n, n, 4);
-    const Matrix<float> A = S * S.transpose();
-    const MatrixOut V = put(A);
-    const auto values = zeros<float>(n);
-    const auto found = zeros<std::int32_t>(1);
-    algebra.eigh(*stream, V, values, found, work(n));
-    const Matrix<float> vectors = get(V);
-    EXPECT_EQ(get(found), 1);
-    const std::vector<float> list = get(values, n);
-    const Eigen::Map<const Eigen::VectorXf> lambda(list.data(), n);
-    for (int i = 1; i < n; ++i) EXPECT_LE(lambda[i - 1], lambda[i]);
-    expect_residual(vectors * lambda.asDiagonal() * vectors.transpose() - A, A);
-  }
+  in_both([&]<class T>(T) {
+    for (const int n : {1, 2, 17, 64}) {
+      const Matrix<T> S = random_matrix<T>(n, n, 4);
+      const Matrix<T> A = S * S.transpose();
+      const MatrixView<T> V = put(A), values{zeros<T>(n), n, 1};
+      const auto found = zeros<std::int32_t>(1);
+      algebra.factorizations<T>().eigh(*stream, V, values.data, found, work<T>(n));
+      const Matrix<T> vectors = get(V), lambda = get(values);
+      EXPECT_EQ(get(found), 1);
+      for (int i = 1; i < n; ++i) EXPECT_LE(lambda(i - 1, 0), lambda(i, 0));
+      expect_residual<T>(vectors * lambda.col(0).asDiagonal() * vectors.transpose() - A, A);
+    }
+  });
 }
 
 TEST_F(DeviceAlgebra, QrLeavesAnOrthogonalBasisOfTheColumns) {
-  for (const int n : {1, 2, 17, 64}) {
-    const Matrix<float> A = random_matrix<float>(n, n, 5);
-    const MatrixOut view = put(A);
-    algebra.qr(*stream, view, work(n));
-    const Matrix<float> Q = get(view);
-    const Matrix<float> identity = Matrix<float>::Identity(n, n);
-    expect_residual(Q.transpose() * Q - identity, identity);
-    // QᵀA is upper triangular.
-    const Matrix<float> R = Q.transpose() * A;
-    expect_residual(R.triangularView<Eigen::StrictlyLower>(), A);
-  }
+  in_both([&]<class T>(T) {
+    for (const int n : {1, 2, 17, 64}) {
+      const Matrix<T> A = random_matrix<T>(n, n, 5);
+      const MatrixView<T> view = put(A);
+      algebra.factorizations<T>().qr(*stream, view, work<T>(n));
+      const Matrix<T> Q = get(view);
+      const Matrix<T> identity = Matrix<T>::Identity(n, n);
+      expect_residual<T>(Q.transpose() * Q - identity, identity);
+      // QᵀA is upper triangular.
+      const Matrix<T> R = Q.transpose() * A;
+      expect_residual<T>(R.template triangularView<Eigen::StrictlyLower>(), A);
+    }
+  });
 }
 
 TEST_F(DeviceAlgebra, EighOfWhatIsNotFiniteIsNotFound) {
-  for (const float spoilt : {NAN, INFINITY}) {
-    Matrix<float> A = Matrix<float>::Identity(5, 5);
-    A(2, 2) = spoilt;
-    const auto found = zeros<std::int32_t>(1);
-    algebra.eigh(*stream, put(A), zeros<float>(5), found, work(5));
-    EXPECT_EQ(get(found), 0);
-  }
+  in_both([&]<class T>(T) {
+    for (const T spoilt : {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::infinity()}) {
+      Matrix<T> A = Matrix<T>::Identity(5, 5);
+      A(2, 2) = spoilt;
+      const auto found = zeros<std::int32_t>(1);
+      algebra.factorizations<T>().eigh(*stream, put(A), zeros<T>(5), found, work<T>(5));
+      EXPECT_EQ(get(found), 0);
+    }
+  });
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ TEST(EngineOptimizers, ApplyDoesWhatTheReferenceDoes) {
     const auto reference = adamw.make<float>(options, DType::fp32);
     Matrix<float> expected = random_matrix<float>(1, 37, 1);
     const Matrix<float> update = random_matrix<float>(1, 37, 2);
-    const MatrixOut master = on.put(expected), weights = on.put(Matrix<float>::Zero(1, 37));
+    const MatrixOut master = on.put(expected), weights = on.put<float>(Matrix<float>::Zero(1, 37));
     const auto values = on.zeros<StepValues>(1);
     for (std::int64_t step = 1; step <= 4; ++step) {
       put(*on.stream, EngineOptimizers::instance().find("adamw").values(options, step, 1), values);

@@ -145,6 +145,27 @@ TEST(EnginePreconditioners, TheFactorIsOfTheGradient) {
   }
 }
 
+TEST(EnginePreconditioners, InFp64TheyAreTheirReferencesInFp64ButForTheUpdatesRounding) {
+  const Given often{{"precondition_frequency", "2"}};
+  std::vector<Trial> trials{{"soap", often, {16, 16}, 8},
+                            {"soap", with(often, {{"normalize_grads", "on"}, {"max_precond_dim", "12"}}), {12, 20}, 8},
+                            {"shampoo", with(often, {{"block_size", "10"}, {"epsilon", "1e-2"}}), {24, 16}, 8}};
+  for (const char* method : {"eigen", "coupled_newton", "coupled_higher_order"})
+    trials.push_back({"shampoo", with(often, {{"root_method", method}, {"epsilon", "1e-2"}}), {24, 16}, 8});
+  for (Trial& trial : trials) {
+    trial.arithmetic = DType::fp64;
+    const auto optimizer = testing_support::dense_optimizer<double>(trial.optimizer, trial.given);
+    reference::State<double> state = optimizer->init(trial.shape);
+    EngineRun engine(trial, {0});
+    for (const Matrix<float>& gradient : trial.gradients()) {
+      const Matrix<double> expected = optimizer->step(gradient.cast<double>(), state);
+      const Matrix<double> own = engine.step(gradient).cast<double>();
+      // Rounded to fp32: the corrections of both moments, of which one is under a root, and the update.
+      EXPECT_LE((own - expected).norm(), (0.5 + 0.25 + 0.5) * kEpsilon * expected.norm()) << trial;
+    }
+  }
+}
+
 /// Refreshes at every step, by every method.
 std::vector<Trial> brisk_trials() {
   const Given often{{"precondition_frequency", "1"}, {"max_precond_dim", "4"}};

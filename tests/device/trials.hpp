@@ -39,6 +39,7 @@ struct Trial {
   bool rests_first = false;  ///< the first gradient is zero
   std::string variant = {};  ///< of the engine
   int products = 1;          ///< of matrices, one upon another, in one update
+  DType arithmetic = DType::fp32;
 
   /// The gradients of one matrix, by step.
   Matrices gradients(std::uint64_t matrix = 0) const {
@@ -73,7 +74,8 @@ class EngineRun {
       : optimizer_(EngineOptimizers::instance().find(trial.optimizer)),
         options_(reference::Optimizers::instance().find(trial.optimizer).options, trial.given, trial.optimizer),
         shape_{trial.shape.rows * static_cast<std::int64_t>(turns.size()), trial.shape.cols},
-        own_(optimizer_.prepare({options_, *device_, workspace_, trial.shape, std::move(turns), trial.variant})),
+        own_(optimizer_.prepare(
+            {options_, *device_, workspace_, trial.shape, std::move(turns), trial.variant, trial.arithmetic})),
         values_(device_->allocate(sizeof(StepValues))),
         gradient_(device_->allocate_elements<float>(shape_.numel())),
         update_(device_->allocate_elements<float>(shape_.numel())) {}

@@ -33,7 +33,7 @@ TEST(CudaBackend, EighIsSolvedAgainInDoubleAfterAFailure) {
     const MatrixOut V = own.put(A), values{own.zeros<float>(n), 1, n};
     const auto found = own.zeros<std::int32_t>(1);
     emulated_gpu::fail_next_factorization();
-    own.algebra.eigh(*own.stream, V, values.data, found, own.work(n));
+    own.algebra.factorizations<float>().eigh(*own.stream, V, values.data, found, own.work<float>(n));
     EXPECT_EQ(own.get(found), 1);
     const Matrix<float> vectors = own.get(V), lambda = own.get(values);
     const Matrix<float> rebuilt = vectors * lambda.row(0).asDiagonal() * vectors.transpose();

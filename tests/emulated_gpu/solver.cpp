@@ -117,27 +117,29 @@ cusolverStatus_t syevd(const char* caller, cusolverDnHandle_t handle, cusolverEi
 }
 
 /// R on and above the diagonal, the reflectors below it.
-int factorize(View<float> a, VectorView<float> scales, bool fails) {
-  const Matrix<float> copy = a;
+template <class Scalar>
+int factorize(View<Scalar> a, VectorView<Scalar> scales, bool fails) {
+  const Matrix<Scalar> copy = a;
   if (fails || !copy.allFinite()) {
-    a.setConstant(kNan<float>);
-    scales.setConstant(kNan<float>);
+    a.setConstant(kNan<Scalar>);
+    scales.setConstant(kNan<Scalar>);
     return 1;
   }
-  const Eigen::HouseholderQR<Matrix<float>> qr(copy);
+  const Eigen::HouseholderQR<Matrix<Scalar>> qr(copy);
   a = qr.matrixQR();
   scales = qr.hCoeffs();
   return 0;
 }
 
 /// The first columns of Q = H_1 ... H_k in place of the reflectors.
-int form_q(View<float> a, Vector<float> scales) {
-  const Matrix<float> reflectors = a.leftCols(scales.size());
+template <class Scalar>
+int form_q(View<Scalar> a, const Vector<Scalar>& scales) {
+  const Matrix<Scalar> reflectors = a.leftCols(scales.size());
   if (!reflectors.allFinite() || !scales.allFinite()) {
-    a.setConstant(kNan<float>);
+    a.setConstant(kNan<Scalar>);
     return 1;
   }
-  Matrix<float> q = Matrix<float>::Identity(a.rows(), a.cols());
+  Matrix<Scalar> q = Matrix<Scalar>::Identity(a.rows(), a.cols());
   q.applyOnTheLeft(Eigen::householderSequence(reflectors, scales));
   a = q;
   return 0;
@@ -151,6 +153,40 @@ cusolverStatus_t report_work(cusolverDnHandle_t handle, bool valid, int rows, in
 }
 
 bool is_matrix(int rows, int columns, int leading) { return rows >= 0 && columns >= 0 && leading >= std::max(1, rows); }
+
+template <class Scalar>
+cusolverStatus_t geqrf(const char* caller, cusolverDnHandle_t handle, int m, int n, Scalar* a, int leading,
+                       Scalar* scales, Scalar* work, int work_size, int* info) {
+  const bool valid = is_matrix(m, n, leading) && work_size >= work_elements(m, n);
+  const bool fails = valid && fails_this_factorization();
+  const int reflectors = std::min(m, n);
+  return launch(caller, handle, valid,
+                {matrix_operand(a, m, n, leading), vector_operand("tau", scales, reflectors),
+                 vector_operand("the work space", work, work_size)},
+                info, [=] {
+                  use_work(work, work_size);
+                  if (reflectors == 0) return 0;
+                  return factorize(view(a, m, n, leading), VectorView<Scalar>(scales, reflectors), fails);
+                });
+}
+
+bool has_first_columns(int m, int n, int k, int leading) {
+  return is_matrix(m, n, leading) && k >= 0 && k <= n && n <= m;
+}
+
+template <class Scalar>
+cusolverStatus_t orgqr(const char* caller, cusolverDnHandle_t handle, int m, int n, int k, Scalar* a, int leading,
+                       const Scalar* scales, Scalar* work, int work_size, int* info) {
+  const bool valid = has_first_columns(m, n, k, leading) && work_size >= work_elements(m, n);
+  return launch(caller, handle, valid,
+                {matrix_operand(a, m, n, leading), vector_operand("tau", scales, k),
+                 vector_operand("the work space", work, work_size)},
+                info, [=] {
+                  use_work(work, work_size);
+                  if (n == 0) return 0;
+                  return form_q(view(a, m, n, leading), Vector<Scalar>(Eigen::Map<const Vector<Scalar>>(scales, k)));
+                });
+}
 
 }  // namespace
 
@@ -201,37 +237,35 @@ cusolverStatus_t cusolverDnSgeqrf_bufferSize(cusolverDnHandle_t handle, int m, i
 
 cusolverStatus_t cusolverDnSgeqrf(cusolverDnHandle_t handle, int m, int n, float* a, int leading, float* scales,
                                   float* work, int work_size, int* info) {
-  const bool valid = emulated::is_matrix(m, n, leading) && work_size >= emulated::work_elements(m, n);
-  const bool fails = valid && emulated::fails_this_factorization();
-  const int reflectors = std::min(m, n);
-  return emulated::launch(
-      "cusolverDnSgeqrf", handle, valid,
-      {emulated::matrix_operand(a, m, n, leading), emulated::vector_operand("tau", scales, reflectors),
-       emulated::vector_operand("the work space", work, work_size)},
-      info, [=] {
-        emulated::use_work(work, work_size);
-        if (reflectors == 0) return 0;
-        return emulated::factorize(emulated::view(a, m, n, leading), {scales, reflectors}, fails);
-      });
+  return emulated::geqrf("cusolverDnSgeqrf", handle, m, n, a, leading, scales, work, work_size, info);
 }
 
 cusolverStatus_t cusolverDnSorgqr_bufferSize(cusolverDnHandle_t handle, int m, int n, int k, const float*, int leading,
                                              const float*, int* work_size) {
-  return emulated::report_work(handle, emulated::is_matrix(m, n, leading) && k >= 0 && k <= n && n <= m, m, n,
-                               work_size);
+  return emulated::report_work(handle, emulated::has_first_columns(m, n, k, leading), m, n, work_size);
 }
 
 cusolverStatus_t cusolverDnSorgqr(cusolverDnHandle_t handle, int m, int n, int k, float* a, int leading,
                                   const float* scales, float* work, int work_size, int* info) {
-  const bool valid =
-      emulated::is_matrix(m, n, leading) && k >= 0 && k <= n && n <= m && work_size >= emulated::work_elements(m, n);
-  return emulated::launch("cusolverDnSorgqr", handle, valid,
-                          {emulated::matrix_operand(a, m, n, leading), emulated::vector_operand("tau", scales, k),
-                           emulated::vector_operand("the work space", work, work_size)},
-                          info, [=] {
-                            emulated::use_work(work, work_size);
-                            if (n == 0) return 0;
-                            return emulated::form_q(emulated::view(a, m, n, leading),
-                                                    Eigen::Map<const emulated::Vector<float>>(scales, k));
-                          });
+  return emulated::orgqr("cusolverDnSorgqr", handle, m, n, k, a, leading, scales, work, work_size, info);
+}
+
+cusolverStatus_t cusolverDnDgeqrf_bufferSize(cusolverDnHandle_t handle, int m, int n, double*, int leading,
+                                             int* work_size) {
+  return emulated::report_work(handle, emulated::is_matrix(m, n, leading), m, n, work_size);
+}
+
+cusolverStatus_t cusolverDnDgeqrf(cusolverDnHandle_t handle, int m, int n, double* a, int leading, double* scales,
+                                  double* work, int work_size, int* info) {
+  return emulated::geqrf("cusolverDnDgeqrf", handle, m, n, a, leading, scales, work, work_size, info);
+}
+
+cusolverStatus_t cusolverDnDorgqr_bufferSize(cusolverDnHandle_t handle, int m, int n, int k, const double*, int leading,
+                                             const double*, int* work_size) {
+  return emulated::report_work(handle, emulated::has_first_columns(m, n, k, leading), m, n, work_size);
+}
+
+cusolverStatus_t cusolverDnDorgqr(cusolverDnHandle_t handle, int m, int n, int k, double* a, int leading,
+                                  const double* scales, double* work, int work_size, int* info) {
+  return emulated::orgqr("cusolverDnDorgqr", handle, m, n, k, a, leading, scales, work, work_size, info);
 }

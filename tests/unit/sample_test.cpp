@@ -3,9 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <cmath>
 #include <set>
 
+#include "optimized/host/factorizations.hpp"
 #include "tests/support.hpp"
 
 namespace canzona::harness {
@@ -45,40 +46,27 @@ TEST(Sample, DrawsFromEachKindBySeed) {
 }
 
 TEST(Sample, WhatTheCoresCannotDoTheDeviceDoesInFp64OrNobody) {
-  const auto count = [](const Sample& sample, By by) {
-    return std::count_if(sample.chosen.begin(), sample.chosen.end(),
-                         [by](const auto& one) { return one.second == by; });
-  };
-  struct Case {
-    std::string optimizer;
-    DType arithmetic;
-    std::ptrdiff_t on_device;
-    std::size_t left;
-  };
-  // Matrices are left where the optimizer's own work is in fp32, or its bound needs eigenvectors of what runs differ
-  // by.
-  for (const Case& own : std::vector<Case>{{"muon", DType::fp32, 4, 0},
-                                           {"muon", DType::bf16, 4, 0},
-                                           {"normuon", DType::fp32, 0, 4},
-                                           {"normuon", DType::bf16, 4, 0},
-                                           {"shampoo", DType::fp32, 0, 4},
-                                           {"soap", DType::bf16, 0, 4},
-                                           {"adamw", DType::fp32, 0, 0}}) {
-    const Workload workload = workload_of(own.optimizer);
-    const Targets targets = targets_of(own.arithmetic);
-    double most_drawn = 0, least_done = 1e30;
-    for (std::size_t index = 0; index < workload.model.parameters.size(); ++index) {
-      const auto parameter = static_cast<int>(index);
-      most_drawn = std::max(most_drawn, targets.drawing_flops(workload, parameter));
-      if (workload.model.parameters[index].routing == Routing::matrix)
-        least_done = std::min(least_done, targets.reference_flops(workload, parameter));
+  for (const char* optimizer : {"muon", "normuon", "shampoo", "soap", "adamw"}) {
+    for (const DType arithmetic : {DType::fp32, DType::bf16}) {
+      const Workload workload = workload_of(optimizer);
+      const Targets targets = targets_of(arithmetic);
+      for (std::size_t index = 0; index < workload.model.parameters.size(); ++index) {
+        const auto parameter = static_cast<int>(index);
+        const auto of_all = [&](double flops) { return sample_of(workload, targets, {100, flops}, 1); };
+        const double by_reference = targets.flops_of_cores(workload, parameter, By::reference);
+        const double by_device = targets.flops_of_cores(workload, parameter, By::device);
+        const bool is_matrix = workload.model.parameters[index].routing == Routing::matrix;
+        EXPECT_EQ(of_all(by_reference).chosen.at(parameter), By::reference);
+        if (!is_matrix || std::string(optimizer) == "adamw") {
+          EXPECT_EQ(of_all(0.999 * by_reference).left.count(workload.model.parameters[index].name), 1u);
+          continue;
+        }
+        ASSERT_LT(by_device, 0.999 * by_reference) << optimizer;
+        EXPECT_EQ(of_all(0.999 * by_reference).chosen.at(parameter), By::device);
+        EXPECT_EQ(of_all(by_device).chosen.at(parameter), By::device);
+        EXPECT_EQ(of_all(0.999 * by_device).left.count(workload.model.parameters[index].name), 1u);
+      }
     }
-    ASSERT_LT(most_drawn, least_done) << own.optimizer;
-    const Sample sample = sample_of(workload, targets, {1, most_drawn}, 1);
-    EXPECT_EQ(count(sample, By::device), own.on_device) << own.optimizer;
-    EXPECT_EQ(sample.left.size(), own.left) << own.optimizer;
-    EXPECT_EQ(drawn(sample).size() + sample.left.size(), 7u) << own.optimizer;
-    EXPECT_EQ(sample_of(workload, targets, {1, 0}, 1).left.size(), 7u) << own.optimizer;
   }
 }
 
@@ -91,24 +79,34 @@ TEST(Sample, CountsWhatTheCoresDo) {
     const auto m = static_cast<double>(parameter.shape.shorter());
     const auto n = static_cast<double>(parameter.shape.longer());
     const double drawn = 20 * m * n * 2 * 2;
-    EXPECT_EQ(targets_of().drawing_flops(workload, static_cast<int>(index)), drawn);
-    EXPECT_EQ(targets_of().reference_flops(workload, static_cast<int>(index)),
+    const auto parameter_index = static_cast<int>(index);
+    EXPECT_EQ(targets_of().flops_of_cores(workload, parameter_index, By::device), drawn);
+    EXPECT_EQ(targets_of().flops_of_cores(workload, parameter_index, By::reference),
               drawn + 2 * 5 * (4 * m * m * n + 2 * m * m * m));
     // In bf16 three disturbed runs besides.
-    EXPECT_EQ(targets_of(DType::bf16).drawing_flops(workload, static_cast<int>(index)), 4 * drawn);
+    EXPECT_EQ(targets_of(DType::bf16).flops_of_cores(workload, parameter_index, By::device), 4 * drawn);
+    // Of SOAP ⌈n/m⌉ more that find what is determined, directions in n dimensions on which four differences are laid.
+    EXPECT_EQ(targets_of().flops_of_cores(workload_of("soap"), parameter_index, By::device),
+              (4 + std::ceil(n / m)) * drawn + 4 * 2 * m * n * n);
   }
 }
 
 // Of linear_proj, 256 by 256: gradient, update, momentum and X in fp32, X twice more in fp64, and two Gram matrices;
 // the norm and the step's values.
+// Of SOAP everything is in fp64 beside gradient and update: two moments, two factors and two bases; G, three more like
+// it, two squares; estimates and eigenvalues; what the factorizations ask for; ranks, sums and flags.
 TEST(Sample, CountsWhatTheDeviceHasToHold) {
   const Workload workload = workload_of();
+  const Workload soap = workload_of("soap");
   for (std::size_t index = 0; index < workload.model.parameters.size(); ++index) {
     if (workload.model.parameters[index].name != "decoder.layers.0.self_attention.linear_proj.weight") continue;
     const std::int64_t bytes = 256 * 256 * (4 * 4 + 2 * 8 + 2 * 8) + 8 + 24;
-    EXPECT_EQ(no_room(workload, static_cast<int>(index), bytes), "");
-    EXPECT_EQ(no_room(workload, static_cast<int>(index), bytes - 1),
+    EXPECT_EQ(no_room(workload, targets_of(), static_cast<int>(index), bytes), "");
+    EXPECT_EQ(no_room(workload, targets_of(), static_cast<int>(index), bytes - 1),
               "would take 0.00315 GB of the device, 0.00315 GB are free");
+    const std::int64_t of_soap = 256 * 256 * (2 * 4 + (6 + 4 + 2) * 8) + 256 * (8 + 8 + 4) +
+                                 optimized::host_factorization_bytes<double>(256) + 3 * 8 + 4 + 4 + 8 + 24;
+    EXPECT_EQ(targets_of().bytes_on_device(soap, static_cast<int>(index)), of_soap);
   }
 }
 
