@@ -27,7 +27,8 @@ struct Convert {
     own_to = static_cast<To>(static_cast<Wide<From>>(own_from));
   }
 };
-using Copy = Convert<float, float>;
+template <class T>
+using Copy = Convert<T, T>;
 
 /// Of a sum: how many values are not finite.
 template <class T>

@@ -346,9 +346,9 @@ void InverseRoot<T>::advance(Stream& stream, std::int64_t n) const {
   MatrixProducts<T>& algebra = products();
   const Out X = square(kX, n), M = square(kM, n), N = square(kN, n), next = square(kRest, n);
   algebra.product(stream, 1, in(X), Transpose::no, in(N), Transpose::no, 0, next);
-  launch(stream, n * n, Convert<T, T>{next.data.raw(), X.data.raw()});
+  launch(stream, n * n, Copy<T>{next.data.raw(), X.data.raw()});
   algebra.product(stream, 1, power(stream, in(N)), Transpose::no, in(M), Transpose::no, 0, next);
-  launch(stream, n * n, Convert<T, T>{next.data.raw(), M.data.raw()});
+  launch(stream, n * n, Copy<T>{next.data.raw(), M.data.raw()});
 }
 
 /// base^p by squaring, the bits of p from the highest; in kSpare or kOther, or base itself.

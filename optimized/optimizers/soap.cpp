@@ -296,7 +296,7 @@ class Soap final : public MatrixOptimizer {
       const std::int64_t n = side.factor.rows;
       const Out V = square(kBasis, n);
       launch(stream, V.size(), SetIdentity<T>{n, side.basis.data.raw()});
-      launch(stream, V.size(), Convert<T, T>{side.factor.data.raw(), V.data.raw()});
+      launch(stream, V.size(), Copy<T>{side.factor.data.raw(), V.data.raw()});
       launch(stream, n, AddToDiagonal<T>{static_cast<T>(1e-30), n, V.data.raw()});
       factorizations().eigh(stream, V, workspace_.slot<T>(kValues), found, workspace_.slot<std::byte>(kWork));
       launch(stream, V.size(), TakeReversed<T>{found.raw(), V.data.raw(), n, side.basis.data.raw()});

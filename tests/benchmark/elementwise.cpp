@@ -29,7 +29,7 @@ void measure(benchmark::State& state, Buffers& own, std::int64_t bytes, const Pa
   std::vector<double> passes, copies;
   for (auto _ : state) {
     copies.push_back(measured::seconds(*own.device, *own.stream, [&] {
-      launch(*own.stream, kElements, Copy{own.c.as<float>().raw(), own.d.as<float>().raw()});
+      launch(*own.stream, kElements, Copy<float>{own.c.as<float>().raw(), own.d.as<float>().raw()});
     }));
     passes.push_back(measured::seconds(*own.device, *own.stream, pass));
     state.SetIterationTime(passes.back());
