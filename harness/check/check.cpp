@@ -79,7 +79,7 @@ Check check(const Workload& workload, Targets& targets, const Ended& ended, opti
     } else if (by == By::reference) {
       add_target(targets.of(workload, parameter, ended.agreements));
     } else if (const std::string why =
-                   no_room(workload, targets, parameter, rank.free_bytes - rank.device.taken().total());
+                   no_room(workload, targets, parameter, rank.device, rank.free_bytes - rank.device.taken().total());
                !why.empty()) {
       check.left_out[workload.model.parameters[static_cast<std::size_t>(parameter)].name] = why;
     } else {
@@ -106,7 +106,7 @@ void add(Check& check, const Workload& workload, DType weights, int parameter, c
       is_rounded = is_rounded && held_by(workload, held, dp_rank, tp_rank).weights ==
                                      replica.weights[static_cast<std::size_t>(tp_rank)];
     const double error = is_rounded ? replica.error : HUGE_VAL;
-    check.passed = check.passed && error <= target.bound;
+    check.passed = check.passed && error <= target.bound && target.determined.share() > 0;
     // NaN is the worst.
     if (!check.parameter.empty() &&
         (std::isnan(check.worst_error) || ratio(error, target.bound) <= ratio(check.worst_error, check.bound)))

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 
 #include "optimized/engine/counting_device.hpp"
@@ -94,17 +95,18 @@ Determined::Determined(const Parameter& parameter, const std::vector<Matrix<floa
   share_ = compared / static_cast<double>(parameter.shape.numel());
 }
 
-std::int64_t Determined::bytes_on_device(const Parameter& parameter) {
+std::int64_t Determined::bytes_on_device(const Parameter& parameter, optimized::Device& device) {
   std::int64_t most = 0;
   for (const Block& block : parameter.blocks) {
-    const std::unique_ptr<optimized::Device> device = optimized::make_counting_device();
-    const Moment moment(*device, parameter.block_shape(block));
-    most = std::max(most, device->taken().total());
+    const std::unique_ptr<optimized::Device> counting = optimized::make_counting_device(&device);
+    const Moment moment(*counting, parameter.block_shape(block));
+    most = std::max(most, counting->taken().total());
   }
   return most;
 }
 
 double Determined::norm(const Parameter& parameter, const Matrix<float>& difference) const {
+  if (!difference.allFinite()) return std::numeric_limits<double>::quiet_NaN();
   if (directions_.empty()) return difference.cast<double>().norm();
   double squares = 0;
   for (std::size_t block = 0; block < parameter.blocks.size(); ++block) {

@@ -23,11 +23,11 @@ class Determined {
   Determined(const Parameter& parameter, const std::vector<Matrix<float>>& responses, double way,
              optimized::Device& device);
   /// Bytes of the device's memory that this takes. Throws InputError where a side is beyond its factorizations.
-  static std::int64_t bytes_on_device(const Parameter& parameter);
+  static std::int64_t bytes_on_device(const Parameter& parameter, optimized::Device& device);
 
   /// The share of the parameter's coordinates that are compared.
   double share() const { return share_; }
-  /// The norm of a difference, of what is compared of it.
+  /// The norm of a difference, of what is compared of it; NaN where the difference is not finite anywhere.
   double norm(const Parameter& parameter, const Matrix<float>& difference) const;
 
  private:

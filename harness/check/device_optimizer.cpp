@@ -97,11 +97,12 @@ reference::OptimizerDescription on_device(reference::OptimizerDescription descri
   return description;
 }
 
-std::int64_t bytes_on_device(const reference::OptimizerDescription& description, const Options& options, Shape block) {
-  const std::unique_ptr<optimized::Device> device = optimized::make_counting_device();
-  const Hosted hosted(*device, optimized::EngineOptimizers::instance().find(description.name), options, DType::fp64,
-                      block, 0);
-  return device->taken().total();
+std::int64_t bytes_on_device(const reference::OptimizerDescription& description, const Options& options, Shape block,
+                             optimized::Device& device) {
+  const std::unique_ptr<optimized::Device> counting = optimized::make_counting_device(&device);
+  const auto& optimizer = optimized::EngineOptimizers::instance().find(description.name);
+  const Hosted hosted(*counting, optimizer, options, DType::fp64, block, 0);
+  return counting->taken().total();
 }
 
 }  // namespace canzona::harness

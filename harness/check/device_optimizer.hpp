@@ -14,6 +14,7 @@ reference::OptimizerDescription on_device(reference::OptimizerDescription descri
 
 /// Bytes of the device's memory that a block's steps take there in fp64. Throws InputError where its sides are beyond
 /// the device's factorizations.
-std::int64_t bytes_on_device(const reference::OptimizerDescription& description, const Options& options, Shape block);
+std::int64_t bytes_on_device(const reference::OptimizerDescription& description, const Options& options, Shape block,
+                             optimized::Device& device);
 
 }  // namespace canzona::harness

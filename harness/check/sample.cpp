@@ -56,9 +56,10 @@ Sample sample_of(const Workload& workload, const Targets& targets, const CheckRe
   return sample;
 }
 
-std::string no_room(const Workload& workload, const Targets& targets, int parameter, std::int64_t free_bytes) {
+std::string no_room(const Workload& workload, const Targets& targets, int parameter, optimized::Device& device,
+                    std::int64_t free_bytes) {
   try {
-    const std::int64_t wanted = targets.bytes_on_device(workload, parameter);
+    const std::int64_t wanted = targets.bytes_on_device(workload, parameter, device);
     if (wanted <= free_bytes) return {};
     return fmt::format("would take {:.3g} GB of the device, {:.3g} GB are free", static_cast<double>(wanted) / 1e9,
                        static_cast<double>(free_bytes) / 1e9);

@@ -26,6 +26,7 @@ struct Sample {
 Sample sample_of(const Workload& workload, const Targets& targets, const CheckRequest& request, std::uint64_t seed);
 
 /// Why a device with so many free bytes cannot compute a parameter's target; empty where it can.
-std::string no_room(const Workload& workload, const Targets& targets, int parameter, std::int64_t free_bytes);
+std::string no_room(const Workload& workload, const Targets& targets, int parameter, optimized::Device& device,
+                    std::int64_t free_bytes);
 
 }  // namespace canzona::harness

@@ -93,10 +93,10 @@ Target Targets::on_device(const Workload& workload, int parameter, const std::ve
   exact.optimizer = &in_fp64;
   rounding.optimizer = &in_fp32;
   // Ranks in fp32 answer to noise as fp32 does, which adds its own; fp64 may answer with a thirtieth of that.
-  const bool rounds = source_of(workload, workload.model.parameters[parameter]) == Source::response;
+  const bool answers_in_fp32 = source_of(workload, workload.model.parameters[parameter]) == Source::response;
   Run undisturbed = run(exact, objective_, excerpt);
-  const Run answering = rounds ? run(rounding, objective_, excerpt) : undisturbed;
-  const std::vector<Run> disturbed = disturbed_runs(rounds ? rounding : exact, {parameter}, excerpt, false);
+  const Run answering = answers_in_fp32 ? run(rounding, objective_, excerpt) : undisturbed;
+  const std::vector<Run> disturbed = disturbed_runs(answers_in_fp32 ? rounding : exact, {parameter}, excerpt, false);
   Target target{std::move(undisturbed.masters[parameter]), undisturbed.way[parameter], {}, 0, false};
   derive_bound(workload, parameter, answering, disturbed, device, target);
   return target;
@@ -106,27 +106,29 @@ bool Targets::has_fp64_on_device(const Workload& workload, int parameter) const 
   return workload.model.parameters[parameter].routing == Routing::matrix && engine_optimizer(workload).has_fp64;
 }
 
-std::int64_t Targets::bytes_on_device(const Workload& workload, int parameter) const {
+std::int64_t Targets::bytes_on_device(const Workload& workload, int parameter, optimized::Device& device) const {
   const Parameter& own = workload.model.parameters[parameter];
   std::int64_t steps = 0;
   for (const Block& block : own.blocks)
-    steps += harness::bytes_on_device(*workload.optimizer, workload.optimizer_options, own.block_shape(block));
+    steps += harness::bytes_on_device(*workload.optimizer, workload.optimizer_options, own.block_shape(block), device);
   if (source_of(workload, own) != Source::response) return steps;
-  return std::max(steps, Determined::bytes_on_device(own));
+  return std::max(steps, Determined::bytes_on_device(own, device));
 }
 
 double Targets::flops_of_cores(const Workload& workload, int parameter, By by) const {
   constexpr double kPerNumber = 20;  // of random_normal
   const Parameter& own = workload.model.parameters[parameter];
   const auto iterations = static_cast<double>(iterations_);
-  const double runs = 1 + disturbances(workload, {parameter});
+  const bool is_response = own.routing == Routing::matrix && source_of(workload, own) == Source::response;
+  // On a device responses are to a run in fp32 beside the target's.
+  const double runs = 1 + disturbances(workload, {parameter}) + (is_response && by == By::device ? 1 : 0);
   double flops = kPerNumber * static_cast<double>(own.shape.numel()) * workload.mesh.dp * workload.training.batch *
                  iterations * runs;
   if (by == By::reference) {
     const std::int64_t step = workload.cost.of(own).flops + workload.cost.refresh_of(own).flops;
     flops += static_cast<double>(step) * iterations * runs;
   }
-  if (own.routing == Routing::elementwise || source_of(workload, own) != Source::response) return flops;
+  if (!is_response) return flops;
   for (const Block& block : own.blocks) {  // what is determined of it
     const auto longer = static_cast<double>(own.block_shape(block).longer());
     const auto shorter = static_cast<double>(own.block_shape(block).shorter());
@@ -243,8 +245,10 @@ void Targets::derive_bound(const Workload& workload, int index, const Run& undis
   if (source == Source::response && !elementwise)
     target.determined = Determined(parameter, {responses.begin(), last}, target.way, device);
   double response = kEpsilon;
-  for (auto own = last; own != responses.end(); ++own)
-    response = std::max(response, target.relative(target.determined.norm(parameter, *own)));
+  for (auto own = last; own != responses.end(); ++own) {
+    const double relative = target.relative(target.determined.norm(parameter, *own));
+    response = std::isnan(relative) ? relative : std::max(response, relative);  // NaN stays: no error is within it
+  }
   if (source == Source::roundings) {
     // Where matrices are rounded to two bytes over and over, a run answers to noise of one such unit. That noise is −1,
     // 0 or 1 unit, of variance 2/3; a rounding's is 1/12, an eighth of it. So many independent ones, were each felt

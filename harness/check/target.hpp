@@ -54,7 +54,7 @@ class Targets {
   /// Whether on_device can be asked for it, and the memory that it takes there. Throws InputError where a side is
   /// beyond what a device factorizes.
   bool has_fp64_on_device(const Workload& workload, int parameter) const;
-  std::int64_t bytes_on_device(const Workload& workload, int parameter) const;
+  std::int64_t bytes_on_device(const Workload& workload, int parameter, optimized::Device& device) const;
 
   /// FLOPs, nominally, that the cores do for a parameter's target: all of them, or what is left to them beside a
   /// device.

@@ -1,7 +1,6 @@
 #include "optimized/cuda/cuda_factorizations.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <type_traits>
 
@@ -24,7 +23,7 @@ struct Turn {
   CANZONA_KERNEL void operator()(std::int64_t row, std::int64_t i) { to[(i - row * n) * n + row] = from[i]; }
 };
 
-/// twice ← A; a matrix that is not finite becomes zero in both, lest a solver never ends.
+/// twice ← A, where there is that; a matrix that is not finite becomes zero in both, lest a solver never ends.
 template <class T>
 struct TakeFinite {
   const double* spoilt;
@@ -32,18 +31,18 @@ struct TakeFinite {
   double* twice;
   CANZONA_KERNEL void operator()(std::int64_t i) {
     if (*spoilt != 0) A[i] = 0;
-    twice[i] = static_cast<double>(A[i]);
+    if (twice != nullptr) twice[i] = static_cast<double>(A[i]);
   }
 };
 
-/// Work memory of a factorization; sizes are cuSOLVER's.
+/// Work memory of a factorization; sizes are cuSOLVER's. In fp64 nothing is solved again.
 template <class T>
 struct Work {
-  double* twice;   // n²: A in fp64
-  double* values;  // n
-  double* sums;    // of what is not finite: input, vectors, values
-  T* turned;       // n²: A transposed
-  T* tau;          // n
+  double* twice = nullptr;   // n²: A in fp64
+  double* values = nullptr;  // n
+  double* sums;              // of what is not finite: input, vectors, values
+  T* turned;                 // n²: A transposed
+  T* tau;                    // n
   int* info;
   std::int32_t* again;  // whether to solve in fp64
   std::byte* solver;
@@ -59,8 +58,10 @@ struct Work {
       return own;
     };
     constexpr std::int64_t kDouble = sizeof(double), kOwn = sizeof(T);
-    twice = reinterpret_cast<double*>(take(n * n * kDouble));
-    values = reinterpret_cast<double*>(take(n * kDouble));
+    if constexpr (!std::is_same_v<T, double>) {
+      twice = reinterpret_cast<double*>(take(n * n * kDouble));
+      values = reinterpret_cast<double*>(take(n * kDouble));
+    }
     sums = reinterpret_cast<double*>(take(3 * kDouble));
     turned = reinterpret_cast<T*>(take(n * n * kOwn));
     tau = reinterpret_cast<T*>(take(n * kOwn));

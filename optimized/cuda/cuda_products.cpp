@@ -117,7 +117,7 @@ void CudaProducts<T, Base>::commuting_products(Stream& stream, In A, In B, Scala
 template <class T, class Base>
 void CudaProducts<T, Base>::quadratics(Stream& stream, Scalar b, Scalar c, In A, Out P, std::int64_t count) {
   if (by_tiles(stream, c, A, A, Transpose::no, b, A, P, count)) return;
-  launch(stream, count * A.size(), Convert<T, T>{A.data.raw(), P.data.raw()});
+  launch(stream, count * A.size(), Copy<T>{A.data.raw(), P.data.raw()});
   products(stream, c, A, Transpose::no, A, Transpose::no, b, P, count);
   mirror(stream, P, count);
 }

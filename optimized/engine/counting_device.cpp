@@ -41,12 +41,23 @@ class NoProducts : public Base {
 template <class T>
 class NoFactorizations final : public Factorizations<T> {
  public:
-  std::int64_t bytes(std::int64_t n) const override { return host_factorization_bytes<T>(n); }
+  explicit NoFactorizations(Device* like) : like_(like) {}
+
+  std::int64_t bytes(std::int64_t n) const override {
+    return like_ != nullptr ? like_->linear_algebra().factorizations<T>().bytes(n) : host_factorization_bytes<T>(n);
+  }
   void eigh(Stream&, MatrixView<T>, DevicePointer<T>, DevicePointer<std::int32_t>, DevicePointer<std::byte>) override {}
   void qr(Stream&, MatrixView<T>, DevicePointer<std::byte>) override {}
+
+ private:
+  Device* like_;
 };
 
 class NoAlgebra final : public NoProducts<float, LinearAlgebra> {
+ public:
+  explicit NoAlgebra(Device* like) : fp64_factorizations_(like), fp32_factorizations_(like) {}
+
+ private:
   MatrixProducts<double>& fp64() override { return fp64_; }
   MatrixProducts<Bf16>& bf16() override { return bf16_; }
   MatrixProducts<Fp16>& fp16() override { return fp16_; }
@@ -63,6 +74,8 @@ class NoAlgebra final : public NoProducts<float, LinearAlgebra> {
 /// Its addresses lead nowhere.
 class CountingDevice final : public Device {
  public:
+  explicit CountingDevice(Device* like) : algebra_(like) {}
+
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<NoStream>(); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<NoEvent>(); }
   LinearAlgebra& linear_algebra() override { return algebra_; }
@@ -83,6 +96,6 @@ class CountingDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> make_counting_device() { return std::make_unique<CountingDevice>(); }
+std::unique_ptr<Device> make_counting_device(Device* like) { return std::make_unique<CountingDevice>(like); }
 
 }  // namespace canzona::optimized

@@ -7,7 +7,8 @@
 
 namespace canzona::optimized {
 
-/// Its addresses lead nowhere, and its streams drop what they are given. Libraries take work memory as on the host.
-std::unique_ptr<Device> make_counting_device();
+/// Its addresses lead nowhere, and its streams drop what they are given. Libraries take work memory as on `like`, which
+/// must outlive it; none: as on the host.
+std::unique_ptr<Device> make_counting_device(Device* like = nullptr);
 
 }  // namespace canzona::optimized

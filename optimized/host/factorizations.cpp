@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <utility>
 
 #include "optimized/host/blas.hpp"
@@ -41,12 +42,19 @@ int symmetric_integers(int n) { return 3 + 5 * n; }
 constexpr int kBlock = 64;
 int orthogonal_work(int n) { return n * kBlock; }
 
-/// Work memory of eigh: the matrix and its eigenvalues in fp64, the solver's numbers in either precision, its integers.
+/// Doubles before the solver's own: a matrix in fp32 and its eigenvalues, in fp64.
+template <class T>
+std::int64_t repeated(std::int64_t n) {
+  return std::is_same_v<T, double> ? 0 : n * n + n;
+}
+
+/// Work memory of eigh: what fp32 is solved again with, the solver's numbers in either precision, its integers.
+template <class T>
 struct SymmetricWork {
   SymmetricWork(std::byte* work, std::int64_t n) {
     matrix = reinterpret_cast<double*>(work);
     values = matrix + n * n;
-    twice = values + n;
+    twice = matrix + repeated<T>(n);
     single = reinterpret_cast<float*>(twice);
     integers = reinterpret_cast<int*>(twice + symmetric_work(static_cast<int>(n)));
   }
@@ -97,7 +105,7 @@ std::int64_t host_factorization_bytes(std::int64_t n) {
                      fmt::format("up to {}, for LAPACK's 32-bit sizes", kLongest));
   }
   const int side = static_cast<int>(n);
-  const std::int64_t doubles = n * n + n + symmetric_work(side);
+  const std::int64_t doubles = repeated<T>(n) + symmetric_work(side);
   const auto eigh = static_cast<std::int64_t>(sizeof(double)) * doubles +
                     static_cast<std::int64_t>(sizeof(int)) * symmetric_integers(side);
   const auto qr = static_cast<std::int64_t>(sizeof(T)) * (n + orthogonal_work(side));
@@ -109,7 +117,7 @@ template std::int64_t host_factorization_bytes<double>(std::int64_t n);
 bool host_eigh(float* A, std::int64_t n, float* values, std::byte* work, const SymmetricSolvers& solvers) {
   const std::int64_t numel = n * n;
   if (!all_finite(A, numel)) return false;
-  const SymmetricWork own(work, n);
+  const SymmetricWork<float> own(work, n);
   std::copy(A, A + numel, own.matrix);  // the solver spoils its input
   if (solve(solvers.single, A, n, values, own.single, own.integers)) {
     transpose_in_place(A, n);
@@ -124,7 +132,7 @@ bool host_eigh(float* A, std::int64_t n, float* values, std::byte* work, const S
 
 bool host_eigh(double* A, std::int64_t n, double* values, std::byte* work, const SymmetricSolvers& solvers) {
   if (!all_finite(A, n * n)) return false;
-  const SymmetricWork own(work, n);
+  const SymmetricWork<double> own(work, n);
   if (!solve(solvers.twice, A, n, values, own.twice, own.integers)) return false;
   transpose_in_place(A, n);
   return true;

@@ -14,7 +14,7 @@ template <class T>
 using SymmetricSolver = void(const char* job, const char* triangle, const int* n, T* a, const int* lda, T* values,
                              T* work, const int* work_size, int* integers, const int* integers_size, int* info);
 
-/// The solver of fp32, and that of fp64, for where the other fails too.
+/// Of fp32, and of fp64 and where the other fails.
 struct SymmetricSolvers {
   SymmetricSolver<float>* single;
   SymmetricSolver<double>* twice;

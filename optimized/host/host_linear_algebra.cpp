@@ -6,8 +6,6 @@
 #include <cmath>
 #include <type_traits>
 
-#include "optimized/host/blas.hpp"
-
 namespace canzona::optimized {
 namespace {
 

@@ -83,7 +83,7 @@ void NewtonSchulz::orthogonalize(Stream& stream, DevicePointer<T> home) {
   } else {
     run_steps(stream, X, next);
   }
-  if (X.data.raw() != home.raw()) launch(stream, count_ * X.size(), Convert<T, T>{X.data.raw(), home.raw()});
+  if (X.data.raw() != home.raw()) launch(stream, count_ * X.size(), Copy<T>{X.data.raw(), home.raw()});
 }
 
 template <class T>
@@ -113,7 +113,7 @@ MatrixView<T> NewtonSchulz::accumulate(Stream& stream, std::size_t begin, std::s
   // to ← a·from + left·right, all of which commute
   const auto add_product = [&](double a, MatrixView<T> from, MatrixView<T> left, MatrixView<T> right,
                                MatrixView<T> to) {
-    launch(stream, count_ * G.size(), Convert<T, T>{from.data.raw(), to.data.raw()});
+    launch(stream, count_ * G.size(), Copy<T>{from.data.raw(), to.data.raw()});
     products<T>().commuting_products(stream, in(left), in(right), static_cast<Wide<T>>(a), to, count_);
   };
   for (std::size_t step = begin; step < end; ++step) {
@@ -147,7 +147,7 @@ template <class T>
 void NewtonSchulz::quadratic(Stream& stream, const Coefficients& step, MatrixView<T> A, MatrixView<T> Z) {
   const auto b = static_cast<Wide<T>>(step[1]), c = static_cast<Wide<T>>(step[2]);
   if (variant_ != Variant::dense) return products<T>().quadratics(stream, b, c, in(A), Z, count_);
-  launch(stream, count_ * A.size(), Convert<T, T>{A.data.raw(), Z.data.raw()});
+  launch(stream, count_ * A.size(), Copy<T>{A.data.raw(), Z.data.raw()});
   products<T>().products(stream, c, in(A), Transpose::no, in(A), Transpose::no, b, Z, count_);
 }
 
@@ -155,7 +155,7 @@ template <class T>
 void NewtonSchulz::apply(Stream& stream, double a, MatrixView<const T> Z, MatrixView<T>& X, MatrixView<T>& next) {
   const MatrixView<const T> left = is_tall() ? in(X) : Z;
   const MatrixView<const T> right = is_tall() ? Z : in(X);
-  if (a != 0) launch(stream, count_ * X.size(), Convert<T, T>{X.data.raw(), next.data.raw()});
+  if (a != 0) launch(stream, count_ * X.size(), Copy<T>{X.data.raw(), next.data.raw()});
   products<T>().products(stream, 1, left, Transpose::no, right, Transpose::no, static_cast<Wide<T>>(a), next, count_);
   std::swap(X.data, next.data);
 }

@@ -64,8 +64,8 @@ struct Preparation {
   Shape shape;                      ///< of each matrix
   std::vector<std::int64_t> turns;  ///< reference::State::turn of each matrix of the stack
   std::string variant = {};         ///< one of EngineOptimizer::variants, or empty for the first
-  /// Of the products of an orthogonalization, and where it is fp64 of everything between a gradient and its update;
-  /// whoever takes the update rounds it.
+  /// Of the products of an orthogonalization; where it is fp64 of factors too, and what becomes of them. Whoever takes
+  /// the update rounds it.
   DType arithmetic = DType::fp32;
 
   std::int64_t count() const { return static_cast<std::int64_t>(turns.size()); }
@@ -88,7 +88,7 @@ struct EngineOptimizer {
   /// How often a bf16 or fp16 run rounds a matrix on the way to its update, the engine's roundings and the reference's
   /// together; none: they compute in fp32, and round the update alone.
   std::function<std::int64_t(const Options&)> roundings = {};
-  bool has_fp64 = false;  ///< it can be prepared for arithmetic in fp64, of gradients and updates in fp32
+  bool has_fp64 = false;  ///< it can be prepared for arithmetic in fp64; gradients, updates and step values are in fp32
 
   /// Throws InputError unless `variant` is empty or one of them.
   void require_variant(const std::string& variant) const;

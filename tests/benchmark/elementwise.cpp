@@ -85,7 +85,7 @@ void normalize(benchmark::State& state, Buffers& own) {
 void sums(benchmark::State& state, Buffers& own) {
   const Buffer squares = own.device->allocate_elements<double>(128);
   measure(state, own, kFloat, [&] {
-    launch_sums(*own.stream, 128, kElements / 128, squares.as<double>(), Square{own.a.as<float>().raw()});
+    launch_sums(*own.stream, 128, kElements / 128, squares.as<double>(), Square<float>{own.a.as<float>().raw()});
   });
 }
 

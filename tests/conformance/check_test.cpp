@@ -114,6 +114,33 @@ TEST(RunCheck, EveryRanksCopyOfAParameterThatIsNotCutIsCompared) {
   }
 }
 
+// Responses as large as the way in every direction determine nothing.
+TEST(RunCheck, WhatNothingIsDeterminedOfFails) {
+  Checked checked("soap");
+  const int index = checked.held.begin()->first;
+  const Parameter& parameter = checked.workload->model.parameters[static_cast<std::size_t>(index)];
+  const auto [rows, cols] = parameter.shape;
+  std::vector<Matrix<float>> responses;
+  for (std::uint64_t seed = 1; seed <= 16; ++seed)
+    responses.push_back(testing_support::random_matrix<float>(rows, cols, seed));
+  Targets targets(1, checked.precision, 2);
+  Target target = targets.of(*checked.workload)[static_cast<std::size_t>(index)];
+  const auto verdict = [&] {
+    Check check;
+    add(check, *checked.workload, DType::fp32, index, target, checked.held.at(index));
+    return check;
+  };
+  EXPECT_TRUE(verdict().passed);
+  const auto device = optimized::make_host_device();
+  target.determined = Determined(parameter, responses, 1, *device);
+  EXPECT_EQ(target.determined.share(), 0);
+  EXPECT_FALSE(verdict().passed);
+  EXPECT_EQ(verdict().compared, 0);
+  responses.front()(0, 0) = NAN;
+  EXPECT_EQ(Determined(parameter, responses, 1, *device).share(), 0);
+  EXPECT_TRUE(std::isnan(target.determined.norm(parameter, responses.front())));
+}
+
 TEST(RunCheck, ATargetOfOneParameterIsThatOfTheWholeModel) {
   for (const char* optimizer : {"muon", "soap"}) {
     const Workload workload = make_workload(testing_support::request_of("qwen3-tiny", {2, 1}, "canzona", optimizer));

@@ -41,6 +41,7 @@ ncclResult_t Membership::join(int rank, int device, bool blocks) {
 
 ncclResult_t Membership::split(int rank, int color, int key, Part& part) {
   std::unique_lock lock(mutex_);
+  if (exchange_.error() != ncclSuccess) return exchange_.error();
   if (!open_split_) open_split_ = std::make_shared<Split>();
   const std::shared_ptr<Split> split = open_split_;
   split->wishes.push_back({color, key, rank});

@@ -117,16 +117,23 @@ TEST(EmulatedRun, InTwoBytesStaysWithinTheBound) {
 }
 
 TEST(EmulatedRun, ComputesLargeMatricesOfASampleInFp64) {
-  testing_support::backend();
-  const Outcome outcome =
-      canzona({"run",           "--backend", "cuda",        "--ranks", "4",        "--tp", "2",
-               "--strategy",    "canzona",   "--steps",     "1",       "--warmup", "0",    "--check=1",
-               "--check-flops", "2e7",       "--precision", "bf16",    "--json",   "-"});
-  ASSERT_EQ(outcome.code, 0) << outcome.err << outcome.out;
-  const json check = json::parse(outcome.out)["results"][0]["check"];
-  EXPECT_EQ(check["parameters"], 7);
-  EXPECT_EQ(check["on_device_in_fp64"], 4);
-  EXPECT_TRUE(emulated_gpu::complaints().empty()) << emulated_gpu::complaints().front();
+  struct Case {
+    const char *optimizer, *precision, *flops;
+  };
+  const std::vector<Case> all{{"muon", "bf16", "2e7"}, {"soap", "fp32", "1e8"}, {"shampoo", "fp32", "1e8"}};
+  for (const Case& own : std::span(all).first(testing_support::kIsSlow ? 1 : all.size())) {
+    testing_support::backend();
+    const Outcome outcome =
+        canzona({"run",         "--backend",   "cuda",          "--ranks", "4",           "--tp",
+                 "2",           "--strategy",  "canzona",       "--steps", "1",           "--warmup",
+                 "0",           "--check=1",   "--check-flops", own.flops, "--optimizer", own.optimizer,
+                 "--precision", own.precision, "--json",        "-"});
+    ASSERT_EQ(outcome.code, 0) << own.optimizer << outcome.err << outcome.out;
+    const json check = json::parse(outcome.out)["results"][0]["check"];
+    EXPECT_EQ(check["parameters"], 7) << own.optimizer;
+    EXPECT_EQ(check["on_device_in_fp64"], 4) << own.optimizer;
+    EXPECT_TRUE(emulated_gpu::complaints().empty()) << emulated_gpu::complaints().front();
+  }
 }
 
 TEST(EmulatedRun, IsRefusedWithTheNumbersWhereItDoesNotFit) {
