@@ -43,7 +43,8 @@ chmod +x "$folder/launcher"
 build_type=$(sed -n 's/^CMAKE_BUILD_TYPE:STRING=//p' "$binary/CMakeCache.txt")
 sanitize=$(sed -n 's/^CANZONA_SANITIZE:BOOL=//p' "$binary/CMakeCache.txt")
 cmake -S "$folder/tree" -B "$folder/build" -G Ninja -DBUILD_TESTING=OFF -DCMAKE_BUILD_TYPE="$build_type" \
-  -DCANZONA_SANITIZE="$sanitize" -DCMAKE_CXX_COMPILER_LAUNCHER="$folder/launcher" >"$folder/log" 2>&1 ||
+  -DCANZONA_SANITIZE="$sanitize" -DCMAKE_CXX_COMPILER_LAUNCHER="$folder/launcher" \
+  -DCMAKE_CUDA_COMPILER_LAUNCHER="$folder/launcher" >"$folder/log" 2>&1 ||
   { cat "$folder/log"; fail "the tree without normuon.cpp does not configure"; }
 build() { cmake --build "$folder/build" --target canzona >"$folder/log" 2>&1 || { cat "$folder/log"; fail "$1"; }; }
 build "the tree without normuon.cpp does not build"
