@@ -39,8 +39,14 @@ class Calibration {
   /// From the midmeans over rounds, one at least, and ranks. It has no names yet; collectives are those of groups of
   /// more than one rank.
   Cluster cluster();
+  /// What each rank achieved in each round, [round][rank], as clusters that differ in it; collectives are the mean of
+  /// all ranks'.
+  std::vector<std::vector<Cluster>> rounds();
 
  private:
+  std::vector<std::vector<std::vector<double>>> samples_of_all();
+  Cluster cluster_of(const std::vector<double>& seconds) const;
+
   optimized::Rank& rank_;
   DType type_;
   Machines machines_;

@@ -104,8 +104,9 @@ RunRequest request_of(RunArguments arguments, int ranks) {
 struct Prepared {
   RunRequest request;
   std::vector<Workload> workloads;
-  std::optional<SimulationSettings> prediction;  ///< its cluster is not known yet where that is kSelf
-  std::unique_ptr<OutputFile> json, trace;       ///< on the rank that writes
+  /// One, whose cluster is not known yet where that is kSelf; in the end there is one a turn then.
+  std::vector<SimulationSettings> predictions;
+  std::unique_ptr<OutputFile> json, trace;  ///< on the rank that writes
 
   const Mesh& mesh() const { return workloads.front().mesh; }
 };
@@ -132,6 +133,19 @@ SimulationSettings prediction_of(const RunRequest& request, const std::string& c
   return settings;
 }
 
+/// Each turn from what every rank achieved just before it.
+std::vector<SimulationSettings> predictions_from(std::vector<std::vector<Cluster>> rounds,
+                                                 const SimulationSettings& settings) {
+  std::vector<SimulationSettings> predictions;
+  for (std::vector<Cluster>& ranks : rounds) {
+    predictions.push_back(settings);
+    predictions.back().cluster = ranks.front();
+    predictions.back().cluster.name = kSelf;
+    predictions.back().ranks = std::move(ranks);
+  }
+  return predictions;
+}
+
 Prepared prepare(const RunArguments& arguments, int ranks, bool writes) {
   Prepared prepared{request_of(arguments, ranks), {}, {}, nullptr, nullptr};
   prepared.workloads = workloads_of(prepared.request);
@@ -141,7 +155,7 @@ Prepared prepare(const RunArguments& arguments, int ranks, bool writes) {
   const bool wants_times = !arguments.predict.empty() || !arguments.trace.empty();
   if (wants_times && prepared.request.backend.backend->kind == optimized::kEmulated)
     throw InputError("an emulated device tells no time: there is nothing to trace or to predict");
-  if (!arguments.predict.empty()) prepared.prediction = prediction_of(prepared.request, arguments.predict);
+  if (!arguments.predict.empty()) prepared.predictions = {prediction_of(prepared.request, arguments.predict)};
   if (writes) {
     prepared.json = open_output(arguments.json, "--json");
     prepared.trace = open_output(arguments.trace, "--trace");
@@ -159,7 +173,7 @@ int finish(const RunArguments& arguments, const Prepared& prepared, const Machin
   if (interrupted() || runs.front().turns.empty()) return kInterrupted;
   ordered_json record =
       run_record(prepared.request, runs, machines, arguments.launch.ranks.empty() ? "processes" : "threads");
-  if (prepared.prediction) add_predictions(record, prepared.request.points, *prepared.prediction);
+  if (!prepared.predictions.empty()) add_predictions(record, prepared.request.points, prepared.predictions);
   if (prepared.trace) prepared.trace->commit(text_of(trace_of(runs.front().turns.back(), runs.front().workload.plan)));
   if (prepared.json) prepared.json->commit(text_of(record, 2));
   if (arguments.json != "-" && arguments.trace != "-")
@@ -196,9 +210,8 @@ int run(const RunArguments& arguments) {
     auto own = run_rank(rank, prepared->request, prepared->workloads, hooks);
     if (rank.index == 0) runs = std::move(own);
     if (calibration == nullptr || !calibration->has_measured()) return;  // interrupted before
-    Cluster measured = calibration->cluster();
-    measured.name = kSelf;
-    if (rank.index == 0) prepared->prediction->cluster = std::move(measured);
+    auto rounds = calibration->rounds();
+    if (rank.index == 0) prepared->predictions = predictions_from(std::move(rounds), prepared->predictions.front());
   };
   return launch(arguments.launch, prepare_rank, body, [&] {
     progress.reset();

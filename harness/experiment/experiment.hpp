@@ -26,6 +26,7 @@ struct SimulationSettings {
   TrainingShape training;
   Uneven uneven = Uneven::per_owner;
   bool overlap = true;
+  std::vector<Cluster> ranks = {};  ///< by rank, where each computes at rates of its own; the rest is of cluster
 };
 
 /// The types in which gradients may travel. Throws InputError naming `origin`.

@@ -137,23 +137,28 @@ ordered_json run_record(const RunRequest& request, const std::vector<StrategyRun
   return json;
 }
 
-void add_predictions(ordered_json& record, const std::vector<Point>& points, const SimulationSettings& settings) {
+void add_predictions(ordered_json& record, const std::vector<Point>& points,
+                     const std::vector<SimulationSettings>& settings) {
   const auto turns = record["settings"]["turns"]["measured"].get<std::size_t>();
   std::map<std::string, std::vector<double>> errors;
   for (std::size_t index = 0; index < points.size(); ++index) {
-    const StepLatency latency = simulate_point(points[index], settings).latency;
+    std::vector<StepLatency> latencies;
+    for (const SimulationSettings& own : settings) latencies.push_back(simulate_point(points[index], own).latency);
     ordered_json& result = record["results"][index];
     ordered_json predicted{{"kind", "simulated"}};
     for (const auto& [name, member] : kLatencies) {
       const double measured = spread_of(turn_means(result["seconds"][name]["samples"], turns)).median;
-      const double error = latency.*member / measured - 1;
-      predicted["seconds"][name] = latency.*member;
+      std::vector<double> seconds;
+      for (const StepLatency& latency : latencies) seconds.push_back(latency.*member);
+      const double simulated = spread_of(std::move(seconds)).median;
+      const double error = simulated / measured - 1;
+      predicted["seconds"][name] = simulated;
       predicted["relative_error"][name] = error;
       errors[name].push_back(std::abs(error));
     }
     result["predicted"] = std::move(predicted);
   }
-  record["prediction"]["cluster"] = settings.cluster.name;
+  record["prediction"]["cluster"] = settings.front().cluster.name;
   for (const auto& [name, member] : kLatencies)
     record["prediction"]["median_relative_error"][name] = spread_of(errors[name]).median;
 }

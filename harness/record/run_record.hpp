@@ -24,9 +24,10 @@ nlohmann::ordered_json run_record(const RunRequest& request, const std::vector<S
 std::vector<double> turn_means(const std::vector<double>& samples, std::size_t turns);
 
 /// Adds to each result predicted {kind: "simulated", seconds {forward_backward, optimizer_step, iteration},
-/// relative_error {the same}}, of the mean over a refresh period where there is one; and to the record prediction
-/// {cluster, median_relative_error {the same}}.
+/// relative_error {the same}}, of the mean over a refresh period where there is one, the median of what is simulated
+/// under each of `settings`, against the median over turns; and to the record prediction {cluster,
+/// median_relative_error {the same}}.
 void add_predictions(nlohmann::ordered_json& record, const std::vector<Point>& points,
-                     const SimulationSettings& settings);
+                     const std::vector<SimulationSettings>& settings);
 
 }  // namespace canzona::harness

@@ -143,8 +143,9 @@ SimulatedPoint simulate_point(const Point& point, const SimulationSettings& sett
   Workload workload = make_workload(point.request);
   const auto network = network_of(settings.cluster);
   const WireTypes wire{point.gradient, settings.cluster.weights, settings.cluster.weights};
-  const Durations durations(point.request.config, workload, settings.cluster, *network, settings.training, wire,
-                            settings.uneven);
+  std::vector<Durations> durations;  // by rank, or of all
+  for (const Cluster& own : settings.ranks.empty() ? std::vector{settings.cluster} : settings.ranks)
+    durations.emplace_back(point.request.config, workload, own, *network, settings.training, wire, settings.uneven);
   const Kept kept = kept_iterations(workload);
   const auto period = static_cast<std::int64_t>(kept.iterations.size());
   Iterations iterations;
@@ -153,10 +154,12 @@ SimulatedPoint simulate_point(const Point& point, const SimulationSettings& sett
   iterations.micro_batches = workload.training.micro_batches;
   iterations.period = period;
   if (period > 1) iterations.turns = workload.turns;
+  iterations.ranks_differ = !settings.ranks.empty();
   Timeline timeline = simulate(
       workload.plan, workload.model, workload.buffer,
       [&](const Action& action, int rank, std::int64_t iteration) {
-        return durations.of(action, rank, kept.iterations[static_cast<std::size_t>(iteration)]);
+        const Durations& own = durations[iterations.ranks_differ ? static_cast<std::size_t>(rank) : 0];
+        return own.of(action, rank, kept.iterations[static_cast<std::size_t>(iteration)]);
       },
       iterations);
   // The first iteration has nothing to wait for; the last is the first of the period.

@@ -121,33 +121,32 @@ Durations::Durations(const ModelConfig& config, const Workload& workload, const 
 Nanoseconds Durations::of(const Action& action, int rank, std::int64_t iteration) const {
   const int dp_rank = workload_.mesh.coordinate(rank).dp;
   return std::visit(
-      Overloaded{
-          [&](const Forward& step) { return nanoseconds(layers_[step.layer].forward); },
-          [&](const Backward& step) { return nanoseconds(layers_[step.layer].backward); },
-          [&](const ReduceGradients& step) { return reductions_[step.bucket]; },
-          [&](const AgreeOnGradients& step) { return agreements_[step.over_tp ? 1 : 0]; },
-          [&](const GatherShards& step) {
-            return nanoseconds(shards_seconds(workload_.plan.groups_of(dp_rank)[step.group], false));
-          },
-          [&](const Update& step) {
-            Nanoseconds sum = updates_[step.parameter];
-            for (std::size_t block = 0; block < refreshes_[step.parameter].size(); ++block) {
-              const std::int64_t turn = workload_.turns[step.parameter][block];
-              if ((iteration + turn) % workload_.cost.refresh_period() == 0) sum += refreshes_[step.parameter][block];
-            }
-            return sum;
-          },
-          [&](const UpdateElements& step) { return nanoseconds(elements_seconds(step.bucket, dp_rank)); },
-          [&](const ScatterUpdates& step) {
-            return nanoseconds(shards_seconds(workload_.plan.groups_of(dp_rank)[step.group], true));
-          },
-          [&](const Apply& step) {
-            // Read the update, read and write the master weight, write the model weight.
-            const auto elements = static_cast<double>(workload_.buffer.slot_of(step.parameter).elements.size());
-            return nanoseconds(memory_seconds(
-                elements * (static_cast<double>(bytes_of(wire_.update) + bytes_of(wire_.parameter)) + 2 * kFp32)));
-          },
-          [&](const GatherParameters& step) { return gathers_[step.bucket]; }},
+      Overloaded{[&](const Forward& step) { return nanoseconds(layers_[step.layer].forward); },
+                 [&](const Backward& step) { return nanoseconds(layers_[step.layer].backward); },
+                 [&](const ReduceGradients& step) { return reductions_[step.bucket]; },
+                 [&](const AgreeOnGradients& step) { return agreements_[step.over_tp ? 1 : 0]; },
+                 [&](const GatherShards& step) {
+                   return nanoseconds(shards_seconds(workload_.plan.groups_of(dp_rank)[step.group], false));
+                 },
+                 [&](const Update& step) {
+                   Nanoseconds sum = updates_[step.parameter];
+                   for (std::size_t block = 0; block < refreshes_[step.parameter].size(); ++block) {
+                     const std::int64_t turn = workload_.turns[step.parameter][block];
+                     if ((iteration + turn) % workload_.cost.refresh_period() == 0)
+                       sum += refreshes_[step.parameter][block];
+                   }
+                   return sum;
+                 },
+                 [&](const UpdateElements& step) { return nanoseconds(elements_seconds(step.bucket, dp_rank)); },
+                 [&](const ScatterUpdates& step) {
+                   return nanoseconds(shards_seconds(workload_.plan.groups_of(dp_rank)[step.group], true));
+                 },
+                 [&](const Apply& step) {
+                   const auto elements = static_cast<double>(workload_.buffer.slot_of(step.parameter).elements.size());
+                   return nanoseconds(
+                       memory_seconds(elements * (static_cast<double>(bytes_of(wire_.update)) + applied_bytes())));
+                 },
+                 [&](const GatherParameters& step) { return gathers_[step.bucket]; }},
       action);
 }
 
@@ -165,6 +164,9 @@ double Durations::product_seconds(const Product& product) const {
   const double launch = cluster_.gpu.launch_seconds;
   return launch + static_cast<double>(product.count) * (one - launch);
 }
+
+/// Of an element: the master weight is read and written, and the model's written where that is another one.
+double Durations::applied_bytes() const { return 2 * kFp32 + (wire_.parameter == DType::fp32 ? 0 : weight_bytes()); }
 
 double Durations::memory_seconds(double bytes) const {
   return bytes > 0 ? cluster_.gpu.launch_seconds + bytes / cluster_.gpu.memory_bytes_per_second : 0;
@@ -218,7 +220,7 @@ Durations::LayerSeconds Durations::output(const ModelConfig& config) const {
   return {product + norm + loss, kProductBackward * product + 2 * norm + loss + communication};
 }
 
-/// Backward besides reads noise and weights of the layer and writes gradients, sample by sample.
+/// Backward besides reads noise and weights of the layer, and reads and writes gradients, sample by sample.
 Durations::LayerSeconds Durations::engine_layer(int layer) const {
   const std::int64_t sequence = std::min(training_.sequence, training_.tokens);
   const LayerWork work = layer_work(workload_.model, layer, workload_.mesh.tp, training_.tokens, sequence);
@@ -227,7 +229,7 @@ Durations::LayerSeconds Durations::engine_layer(int layer) const {
   for (const Slot& slot : workload_.buffer.slots) {
     if (workload_.model.parameters[slot.parameter].layer == layer)
       seconds.backward +=
-          samples * memory_seconds((2 * kFp32 + weight_bytes()) * static_cast<double>(slot.elements.size()));
+          samples * memory_seconds((3 * kFp32 + weight_bytes()) * static_cast<double>(slot.elements.size()));
   }
   return seconds;
 }
@@ -291,8 +293,8 @@ double Durations::elements_seconds(int index, int dp_rank) const {
       elements += intersection(workload_.buffer.slots[slot].elements, owned).size();
     }
   }
-  const double apply = static_cast<double>(elements) * (2 * kFp32 + static_cast<double>(bytes_of(wire_.parameter)));
-  return memory_seconds(static_cast<double>(workload_.cost.of_elements(elements).bytes_moved) + apply);
+  return memory_seconds(static_cast<double>(workload_.cost.of_elements(elements).bytes_moved) +
+                        static_cast<double>(elements) * applied_bytes());
 }
 
 double Durations::reduce_seconds(int bucket) const {

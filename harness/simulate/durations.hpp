@@ -55,6 +55,7 @@ class Durations {
   };
 
   double weight_bytes() const { return static_cast<double>(bytes_of(wire_.parameter)); }
+  double applied_bytes() const;
   LayerSeconds decoder_layer(const ModelConfig& config) const;
   LayerSeconds embedding(const ModelConfig& config) const;
   LayerSeconds output(const ModelConfig& config) const;

@@ -290,20 +290,22 @@ Nanoseconds covered(std::vector<Span> spans) {
 }  // namespace
 
 std::vector<RankClass> rank_classes(const Plan& plan, const Model& model, const GradientBuffer& buffer,
-                                    const Turns& turns) {
+                                    const Turns& turns, bool ranks_differ) {
+  const bool replicated = plan.replicated() && !ranks_differ;
   std::map<std::vector<std::int64_t>, int> known;
   std::vector<int> representatives;
   std::vector<int> counts;
-  for (int dp_rank = 0; dp_rank < (plan.replicated() ? 1 : plan.mesh.dp); ++dp_rank) {
-    const auto [place, fresh] =
-        known.try_emplace(signature(plan, model, buffer, turns, dp_rank), static_cast<int>(counts.size()));
+  for (int dp_rank = 0; dp_rank < (replicated ? 1 : plan.mesh.dp); ++dp_rank) {
+    std::vector<std::int64_t> own = signature(plan, model, buffer, turns, dp_rank);
+    if (ranks_differ) own.push_back(dp_rank);
+    const auto [place, fresh] = known.try_emplace(std::move(own), static_cast<int>(counts.size()));
     if (fresh) {
       representatives.push_back(dp_rank);
       counts.push_back(0);
     }
-    counts[place->second] += plan.replicated() ? plan.mesh.dp : 1;
+    counts[place->second] += replicated ? plan.mesh.dp : 1;
   }
-  const bool redundant = plan.matrix_update == MatrixUpdate::redundant;
+  const bool redundant = plan.matrix_update == MatrixUpdate::redundant && !ranks_differ;
   std::vector<RankClass> classes;
   for (std::size_t dp_class = 0; dp_class < counts.size(); ++dp_class) {
     for (int tp_class = 0; tp_class < (redundant ? 1 : plan.mesh.tp); ++tp_class) {
@@ -317,7 +319,7 @@ std::vector<RankClass> rank_classes(const Plan& plan, const Model& model, const 
 Timeline simulate(const Plan& plan, const Model& model, const GradientBuffer& buffer, const DurationOf& duration_of,
                   const Iterations& iterations) {
   Timeline timeline;
-  timeline.classes = rank_classes(plan, model, buffer, iterations.turns);
+  timeline.classes = rank_classes(plan, model, buffer, iterations.turns, iterations.ranks_differ);
   std::vector<Unit> units;
   for (const RankClass& own : timeline.classes) {
     timeline.schedules.push_back(make_schedule(plan, model, buffer, own.representative, iterations.micro_batches));

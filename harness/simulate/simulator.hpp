@@ -20,9 +20,10 @@ struct RankClass {
 using Turns = std::vector<std::vector<std::int64_t>>;
 
 /// Every DP rank with equal shares and equal micro-groups, whose matrices have equal `turns` if any are given, is one
-/// DP class; TP ranks are one class where updates are redundant. Classes are ordered by (dp_class, tp_class).
+/// DP class; TP ranks are one class where updates are redundant. Where `ranks_differ`, each is a class. Classes are
+/// ordered by (dp_class, tp_class).
 std::vector<RankClass> rank_classes(const Plan& plan, const Model& model, const GradientBuffer& buffer,
-                                    const Turns& turns = {});
+                                    const Turns& turns = {}, bool ranks_differ = false);
 
 /// When a step became ready on its rank, when it began (a collective: when the last rank was ready) and when it ended.
 struct Interval {
@@ -45,8 +46,9 @@ struct Iterations {
   int count = 2;
   bool overlap = true;  ///< off: every rank does one step after another, in the order of its schedule
   int micro_batches = 1;
-  std::int64_t period = 1;  ///< durations repeat after so many
-  Turns turns = {};         ///< where ranks differ by them
+  std::int64_t period = 1;    ///< durations repeat after so many
+  Turns turns = {};           ///< where ranks differ by them
+  bool ranks_differ = false;  ///< in how long the same step takes
 };
 
 /// Throws PlanError when a step can never run.

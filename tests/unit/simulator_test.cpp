@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "harness/record/run_record.hpp"
 #include "harness/record/step_record.hpp"
 #include "reference/core/error.hpp"
 #include "reference/core/overloaded.hpp"
@@ -272,6 +273,9 @@ TEST(Durations, OfWhatTheEngineTrainsAreProductsAttentionAndReductions) {
                              2 * own.memory_seconds(bytes * 2 * 2048 * 512) + bytes * 5 * 8 * 2048 * 512 / 1e9;
     EXPECT_EQ(own.of(Forward{1, 0}, 0, 0), nanoseconds(weights + attention + reductions));
     EXPECT_EQ(own.of(Forward{0, 0}, 0, 0), 0);
+    // The embedding, 151936 rows padded to 152064, of 1024, half of it here: noise and weights are read, gradients read
+    // and written.
+    EXPECT_EQ(own.of(Backward{0, 0}, 0, 0), nanoseconds(own.memory_seconds((12 + bytes) * 152064 * 512)));
   }
   EXPECT_THROW(Durations(request.config, workload, cluster, *network, {2048, 500}, {}, Uneven::per_owner), InputError);
 }
@@ -287,6 +291,37 @@ TEST(Durations, OfAStackOfProductsIsOneLaunch) {
     EXPECT_DOUBLE_EQ(own.product_seconds(Product{64, 64, 64, 1, false, false}), one);
     EXPECT_DOUBLE_EQ(own.product_seconds(Product{64, 64, 64, 10, false, false}), launch + 10 * (one - launch));
   }
+}
+
+TEST(Durations, WeightsInFp32AreTheirOwnMasters) {
+  const WorkloadRequest request = request_of("qwen3-tiny", {1, 1}, "canzona");
+  const Workload workload = make_workload(request);
+  const auto network = free_network();
+  const auto of = [&](DType type, const Action& action) {
+    const Durations own(request.config, workload, h100(1), *network, {}, {type, type, type}, Uneven::per_owner);
+    return own.of(action, 0, 0);
+  };
+  const auto passing = [&](std::int64_t elements, double bytes) {
+    return nanoseconds(h100(1).gpu.launch_seconds +
+                       static_cast<double>(elements) * bytes / h100(1).gpu.memory_bytes_per_second);
+  };
+  std::int64_t elementwise = 0, matrix = 0;
+  for (const Slot& slot : workload.buffer.slots) {
+    const Parameter& parameter = workload.model.parameters[slot.parameter];
+    if (parameter.routing == Routing::elementwise) {
+      elementwise += slot.elements.size();
+      continue;
+    }
+    matrix = slot.elements.size();
+    // The update is read, the master read and written, a weight in two bytes written.
+    EXPECT_EQ(of(DType::fp32, Apply{slot.parameter}), passing(matrix, 4 + 8));
+    EXPECT_EQ(of(DType::bf16, Apply{slot.parameter}), passing(matrix, 2 + 8 + 2));
+  }
+  ASSERT_GT(matrix, 0);
+  ASSERT_EQ(workload.buffer.buckets.size(), 1U);
+  // AdamW reads a gradient, and reads and writes two moments.
+  EXPECT_EQ(of(DType::fp32, UpdateElements{0}), passing(elementwise, 20 + 8));
+  EXPECT_EQ(of(DType::bf16, UpdateElements{0}), passing(elementwise, 20 + 8 + 2));
 }
 
 TEST(SimulatorLaws, WithFreeCommunicationSynchronousComputesEveryMatrixOnEveryGpu) {
@@ -351,6 +386,36 @@ TEST(SimulatorLaws, RanksThatOwnAndHostAlikeShareAClass) {
   EXPECT_GT(classes.size(), 1u);
 }
 
+TEST(SimulatorLaws, RanksMayDifferInTheirRates) {
+  const Cluster fast = h100(4);
+  Cluster slow = fast;
+  for (auto* rates : {&slow.gpu.rates.plain, &slow.gpu.rates.symmetric}) {
+    for (ProductRate& own : *rates) own.flops_per_second /= 2;
+  }
+  const auto latency = [&](const std::string& strategy, Mesh mesh, const std::vector<Cluster>& ranks) {
+    SimulationSettings settings{fast, {}, Uneven::per_owner, true};
+    settings.ranks = ranks;
+    return simulate_point({request_of("qwen3-0.6b", mesh, strategy), DType::fp32}, settings).latency;
+  };
+  for (const Mesh mesh : {Mesh{4, 1}, Mesh{2, 2}}) {
+    for (const std::string& strategy : strategy_names()) {
+      const StepLatency as_one = latency(strategy, mesh, {}), equal = latency(strategy, mesh, {fast, fast, fast, fast});
+      EXPECT_EQ(equal.optimizer_step, as_one.optimizer_step) << strategy;
+      EXPECT_EQ(equal.iteration, as_one.iteration) << strategy;
+      EXPECT_NEAR(equal.waiting, as_one.waiting, 1e-12) << strategy;
+      const StepLatency one_slow = latency(strategy, mesh, {fast, fast, slow, fast});
+      const StepLatency all_slow = latency(strategy, mesh, {slow, slow, slow, slow});
+      EXPECT_GT(one_slow.iteration, as_one.iteration) << strategy;
+      EXPECT_LE(one_slow.iteration, all_slow.iteration) << strategy;
+    }
+    // Every rank computes every update: all wait for the slow one.
+    const StepLatency one_slow = latency("synchronous", mesh, {fast, fast, slow, fast});
+    const StepLatency all_slow = latency("synchronous", mesh, {slow, slow, slow, slow});
+    EXPECT_EQ(one_slow.iteration, all_slow.iteration);
+    EXPECT_GT(one_slow.waiting, all_slow.waiting);
+  }
+}
+
 TEST(SimulatorLaws, ThePeriodHasSettledAfterTheSecondIteration) {
   const auto network = nccl_network(h100(64));
   for (const std::string& strategy : strategy_names()) {
@@ -381,6 +446,26 @@ TEST(StepRecord, SaysWhatTheReadmesTableSays) {
     }
     EXPECT_NE(text.find(row), std::string::npos) << row;
   }
+}
+
+// Of five turns, three in which one rank is slow: against the median turn of what was measured.
+TEST(RunRecord, PredictsTheMedianOfItsTurns) {
+  const Point point{request_of("qwen3-tiny", {2, 1}, "synchronous"), DType::fp32};
+  const SimulationSettings fast{h100(2), {}, Uneven::per_owner, true};
+  SimulationSettings slow = fast;
+  slow.ranks = {fast.cluster, fast.cluster};
+  slow.ranks[1].gpu.launch_seconds *= 2;
+  const double predicted = simulate_point(point, slow).latency.iteration;
+  ASSERT_GT(predicted, simulate_point(point, fast).latency.iteration);
+  nlohmann::ordered_json record;
+  record["settings"]["turns"]["measured"] = 3;
+  for (const char* name : {"forward_backward", "optimizer_step", "iteration"})
+    record["results"][0]["seconds"][name]["samples"] = {4 * predicted, 2 * predicted, predicted};
+  add_predictions(record, {point}, {fast, slow, slow, fast, slow});
+  const nlohmann::ordered_json& own = record["results"][0]["predicted"];
+  EXPECT_EQ(own["seconds"]["iteration"], predicted);
+  EXPECT_DOUBLE_EQ(own["relative_error"]["iteration"], -0.5);
+  EXPECT_DOUBLE_EQ(record["prediction"]["median_relative_error"]["iteration"], 0.5);
 }
 
 TEST(StepRecord, OfEqualInputsIsEqualByteByByte) {
